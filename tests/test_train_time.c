@@ -21,9 +21,10 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 /* Evaluations that take their time. */
 typedef struct slow {
     stopper notes;
-    double each;  /* seconds for a batch of an evaluation */
-    double share; /* the largest that was reported */
-    bool weights; /* they were there in the last evaluation */
+    char first[512]; /* note */
+    double each;     /* seconds for a batch of an evaluation */
+    double share;    /* the largest that was reported */
+    bool weights;    /* they were there in the last evaluation */
 } slow;
 
 static bool slow_step(void *user, const dro_train_progress *p)
@@ -42,6 +43,8 @@ static bool slow_step(void *user, const dro_train_progress *p)
 static void note(void *user, const char *text)
 {
     slow *s = user;
+    if (s->notes.notes == 0)
+        snprintf(s->first, sizeof s->first, "%s", text);
     count_note(&s->notes, text);
 }
 
@@ -79,14 +82,14 @@ static void test_bounded(void **state)
     dro__free(result);
 }
 
-/* No time for any of it. */
+/* No time for any of it: the second batch would be ready at 0.7. Weights are there before. */
 static void test_not_measured(void **state)
 {
     (void)state;
     slow s = {.each = 0.3};
     size_t size;
-    assert_true(run_slowly(&s, MANY "steps=1000000 eval_every=1e6 max_time=0.5") < 0.9);
-    assert_true(s.weights);
+    assert_true(run_slowly(&s, MANY "steps=100 max_time=0.5") < 0.5);
+    assert_true(s.weights && s.share > 0 && s.share < 0.2);
     char *result = slurp("run", "result.json", &size);
     assert_non_null(strstr(result, "\"not_measured\": [\n    \"test\",\n    \"train\"\n  ]"));
     assert_non_null(strstr(result, "\"test\": null"));
@@ -120,6 +123,71 @@ static void test_cut_splits(void **state)
         assert_non_null(strstr(result, cases[k][3]));
         dro__free(result);
     }
+}
+
+/* ---- what is known to take long ---- */
+
+static const dro__backend *plain_backend;
+
+static int64_t slow_check(dro__pool *pool, size_t n, const float *x)
+{
+    now_us += 300000; /* once a step: a batch has one gradient */
+    return plain_backend->first_bad(pool, n, x);
+}
+
+/* A step of 0.3 s and an evaluation of 0.25 s: a third step would end at 0.9. */
+static void test_step_fits(void **state)
+{
+    (void)state;
+    slow s = {.each = 0.25};
+    dro__backend slowed = *ctx->backend;
+    plain_backend = ctx->backend;
+    slowed.first_bad = slow_check;
+    ctx->backend = &slowed;
+    double seconds = run_slowly(&s, "data=synth:glyphs,n=200,test=30,size=8,classes=3 "
+                                    "optimizer=sgd model=mlp:2 best=none eval_train=no "
+                                    "steps=1000000 eval_every=1e6 max_time=1");
+    ctx->backend = plain_backend;
+    assert_true(s.share == 1 && seconds > 0.84 && seconds < 0.86);
+    assert_true(number_in("run", "\"step\": ") == 2);
+}
+
+static size_t slow_above; /* bytes */
+
+static ssize_t slow_write(int file, const void *bytes, size_t size)
+{
+    now_us += size > slow_above ? 200000 : 0;
+    return write(file, bytes, size);
+}
+
+/* A checkpoint of 0.2 s, seen before: the last one is written before the end. */
+static void test_writing_fits(void **state)
+{
+    (void)state;
+    slow s = {0};
+    slow_above = 10000;
+    dro__disk.write = slow_write;
+    double seconds = run_slowly(&s, "data=synth:glyphs,n=200,test=30,size=8,classes=3 "
+                                    "optimizer=recover model=mlp:8 best=none eval_train=no "
+                                    "steps=1000000 eval_every=1e6 checkpoint_every=0.3 max_time=3");
+    dro__disk.write = write;
+    assert_true(s.share == 1 && seconds > 2.4 && seconds < 3.01);
+}
+
+/* The start alone takes longer: one line says what is needed. */
+static void test_no_step(void **state)
+{
+    (void)state;
+    slow s = {0};
+    slow_above = 1000; /* config.json, checkpoints and result.json */
+    dro__disk.write = slow_write;
+    double seconds = run_slowly(&s, MANY "steps=1000000 max_time=0.1");
+    dro__disk.write = write;
+    assert_true(seconds < 0.65);
+    assert_true(s.share == 0 && number_in("run", "\"step\": ") == 0);
+    assert_non_null(strstr(s.first, "max_time=0.1 leaves no time for a step: 0.4 s have "
+                                    "passed, what follows takes about"));
+    assert_non_null(strstr(s.first, "set it above 0.4 and the time of a step"));
 }
 
 static void test_sample(void **state)
@@ -179,7 +247,8 @@ static void test_sampled_rows(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bounded),      cmocka_unit_test(test_not_measured),
     cmocka_unit_test(test_cut_splits),   cmocka_unit_test(test_sample),
-    cmocka_unit_test(test_sampled_rows),
+    cmocka_unit_test(test_sampled_rows), cmocka_unit_test(test_step_fits),
+    cmocka_unit_test(test_writing_fits), cmocka_unit_test(test_no_step),
 };
 
 int main(int argc, char **argv)

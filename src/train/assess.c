@@ -18,20 +18,35 @@ enum {
 
 typedef struct polling {
     dro_train *t;
-    const char *split;
-    bool bounded; /* by max_time */
+    const char *name;
+    dro_split split;
+    bool bounded;    /* by max_time */
+    double at, done; /* the clock, and the share, after the last batch */
 } polling;
+
+/* Whether there is time for the next batch, as far as is known, and for what is written last. */
+static bool fits(const polling *p)
+{
+    const dro__split_feed *feed = &p->t->task.feed[p->split];
+    double left = (1 - p->done) * (double)feed->count;
+    double batch = fmin((double)feed->batch, left) * dro__time_of_example(p->t);
+    return !p->bounded || !dro__time_is_over(p->t, batch + dro__time_to_write(p->t));
+}
 
 /* Several ranks stop together, and evaluate to the end. */
 static bool poll(void *user, double done)
 {
-    const polling *p = user;
-    bool stop = dro__report_progress(p->t, p->split, done);
+    polling *p = user;
+    bool stop = dro__report_progress(p->t, p->name, done);
     if (p->t->comm)
         return stop;
+    double now = dro__clock(), count = (done - p->done) * (double)p->t->task.feed[p->split].count;
+    p->t->costs.example = (now - p->at) / count;
+    p->at = now;
+    p->done = done;
     if (stop)
         p->t->ended = DRO_TRAIN_INTERRUPTED;
-    else if (p->bounded && done < 1 && dro__time_is_over(p->t))
+    else if (done < 1 && !fits(p))
         p->t->evaluation.cut = stop = true;
     return stop;
 }
@@ -143,8 +158,12 @@ static dro_status evaluate(dro_train *t, dro_split split, const char *name, cons
 {
     dro__evaluation *e = &t->evaluation;
     dro__robust robust = dro__objective_of(t);
-    polling p = {t, name, of->bounded};
+    polling p = {t, name, split, of->bounded, dro__clock(), 0};
     dro__poll now_and_then = {poll, &p, t->comm};
+    if (!t->comm && !fits(&p)) {
+        e->cut = true;
+        return DRO_OK;
+    }
     dro__measure_reset(&e->splits[split], &robust);
     DRO_TRY(dro__evaluate_split(&t->task, e, split, of->w,
                                 dro_optimizer_regulariser(t->opt, of->host), &now_and_then));

@@ -346,7 +346,7 @@ static unsigned decide(dro_train *t)
     bool stop = dro__report_progress(t, NULL, 0) && !t->stream->about.is_stdin;
     bool first = dro_comm_rank(t->comm) == 0;
     unsigned wants = (stop ? DRO__WANT_STOP : 0) |
-                     (first && dro__time_is_over(t) ? DRO__WANT_TIME : 0) |
+                     (first && dro__time_is_over(t, dro__time_to_write(t)) ? DRO__WANT_TIME : 0) |
                      (first && save_is_late(t) ? DRO__WANT_SAVE : 0);
     return dro__ranks_decide(t, wants);
 }

@@ -108,8 +108,11 @@ dro_status dro__run_save(dro_train *t)
                         .statistics_count = dro__task_statistics(&t->task),
                         .opt = is_start(t) ? NULL : t->opt};
     dro_status status = t->stream ? dro__stream_save(t, &saved.more, &saved.more_size) : DRO_OK;
+    double start = dro__clock();
     if (status == DRO_OK)
         status = dro__checkpoint_write(t->ctx, t->folder, &saved);
+    if (saved.opt)
+        dro__count_written(t, (double)dro__optimizer_put_size(t->opt), start);
     dro__free(saved.more);
     t->saved_at = dro__clock();
     return status;

@@ -354,7 +354,8 @@ static dro_status step(dro_train *t)
     dro_status status = dro__run_stage(t, t->opt->run.step);
     if (status == DRO_OK)
         status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
-    t->progress.seconds += dro__clock() - start;
+    t->costs.step = dro__clock() - start;
+    t->progress.seconds += t->costs.step;
     if (!t->warm.examples)
         t->warm = (dro__mark){t->opt->run.examples, t->progress.seconds};
     if (status == DRO_OK)
@@ -367,31 +368,92 @@ static bool out_of_patience(const dro_train *t)
     return t->set.patience && t->progress.since_best >= (uint64_t)t->set.patience;
 }
 
-bool dro__time_is_over(const dro_train *t)
+/* ---- max_time ---- */
+
+bool dro__time_is_over(const dro_train *t, double seconds)
 {
-    return t->set.max_time > 0 && dro__wall(t) >= t->set.max_time;
+    return t->set.max_time > 0 && dro__wall(t) + seconds >= t->set.max_time;
 }
 
-/* The expected time of the last evaluation: as long as the previous one; before there is one, a
- * forward pass (half of a step) for each of its examples. At most half of the time limit is
- * reserved for it. */
+void dro__count_written(dro_train *t, double bytes, double start)
+{
+    t->costs.byte = (dro__clock() - start) / bytes;
+}
+
+/* Weights, and a checkpoint. With best, weights are written up to three times, and the checkpoint
+ * has the best ones. */
+double dro__time_to_write(const dro_train *t)
+{
+    const double usual = 1 / 2e8; /* seconds for a byte */
+    bool written = t->written.any && t->written.step == t->opt->run.step;
+    int vectors = (written ? 0 : 1) + (t->set.best ? 3 : 0);
+    if (!dro__writes(t))
+        return 0;
+    double bytes = (double)vectors * (double)t->task.dim * sizeof(float) +
+                   (double)dro__optimizer_put_size(t->opt);
+    return bytes * (t->costs.byte > 0 ? t->costs.byte : usual);
+}
+
+/* A forward pass is a third of a step over as many examples. The first step takes longer than
+ * others. */
+double dro__time_of_example(const dro_train *t)
+{
+    dro__mark from = t->warm;
+    if (t->costs.example > 0 || from.examples == 0)
+        return t->costs.example;
+    if (t->opt->run.examples == from.examples)
+        from = (dro__mark){0};
+    double seen = (double)(t->opt->run.examples - from.examples);
+    double passes = (double)t->opt->run.evaluations / (double)t->opt->run.examples;
+    return (t->progress.seconds - from.seconds) / seen / 3 / fmax(passes, 1);
+}
+
+/* The expected time of the last evaluation: as long as the previous one, or a forward pass for each
+ * of its examples. At most half of the time limit is reserved for it. */
 static double evaluation_time(const dro_train *t)
 {
-    const dro__mark *from = &t->warm;
-    double seen = (double)(t->opt->run.examples - from->examples), examples = 0;
-    double each = from->examples && seen > 0 ? (t->progress.seconds - from->seconds) / seen / 2 : 0;
+    double examples = 0;
     for (int s = 0; s < DRO_SPLITS; s++)
         if (s != DRO_TRAIN || t->set.eval_train != DRO__EVAL_NO)
             examples += (double)t->task.feed[s].count;
-    double seconds = t->assessed > 0 ? t->assessed : each * examples;
+    double seconds = t->assessed > 0 ? t->assessed : dro__time_of_example(t) * examples;
     seconds *= t->set.best ? 2 : 1; /* the best weights are evaluated once more */
     return fmin(seconds, t->set.max_time / 2);
 }
 
-/* Time to evaluate. */
+/* The expected time of the next step; 0: none has been made. */
+static double step_time(const dro_train *t)
+{
+    uint64_t step = t->opt->run.step;
+    return step ? fmax(t->costs.step, t->progress.seconds / (double)step) : 0;
+}
+
+/* What has to follow the next step. */
+static double end_time(const dro_train *t)
+{
+    return evaluation_time(t) + dro__time_to_write(t);
+}
+
+/* Whether there is no time for another step. */
 static bool is_time(const dro_train *t)
 {
-    return t->set.max_time > 0 && dro__wall(t) + evaluation_time(t) >= t->set.max_time;
+    return t->set.max_time > 0 && dro__time_is_over(t, step_time(t) + end_time(t));
+}
+
+/* max_time has ended this process before its first step. */
+static void note_no_step(const dro_train *t)
+{
+    double step = step_time(t), end = end_time(t), wall = dro__wall(t);
+    char what[64] = "", more[32] = " and the time of a step";
+    if (step > 0) {
+        snprintf(what, sizeof what, "a step takes about %.2g s, ", step);
+        *more = '\0';
+    }
+    dro__note(
+        t,
+        "max_time=%.6g leaves no time for a step: %.2g s have passed, %swhat follows takes about "
+        "%.2g s: set it above %.3g%s",
+        t->set.max_time, wall, what, end, wall + step + end, more);
 }
 
 /* Waits for asynchronous steps: they are part of the training time, and may have failed. */
@@ -501,6 +563,7 @@ static bool over(dro_train *t)
 
 static dro_status train(dro_train *t)
 {
+    uint64_t first = t->opt->run.step;
     while (!over(t)) {
         DRO_TRY(dro__trainable(t->task.data)); /* the loader may have lost a class */
         dro_status status = due(t) ? DRO_OK : step(t);
@@ -519,6 +582,8 @@ static dro_status train(dro_train *t)
         else if (t->comm ? dro__ranks_decide(t, 0) & DRO__WANT_SAVE : save_is_late(t))
             DRO_TRY(dro__run_save(t));
     }
+    if (t->ended == DRO_TRAIN_TIME && t->opt->run.step == first)
+        note_no_step(t);
     if (t->ended != DRO_TRAIN_INTERRUPTED && t->progress.evaluated_step != t->opt->run.step)
         DRO_TRY(assess(t));
     if (t->ended != DRO_TRAIN_INTERRUPTED)
@@ -542,6 +607,7 @@ dro_status dro__run_write_weights(dro_train *t)
 {
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     DRO_TRY(dro__run_statistics(t, t->statistics));
+    double start = dro__clock(), bytes = (double)t->task.dim * sizeof(float);
     dro__written now = {true, t->opt->run.step, t->progress.best_step};
     bool best = t->progress.have_best, same = t->written.any && t->written.step == now.step &&
                                               t->written.best_step == now.best_step;
@@ -551,6 +617,7 @@ dro_status dro__run_write_weights(dro_train *t)
         DRO_TRY(dro__weights_save(&t->task, t->folder, "last.safetensors", t->w, t->statistics));
     DRO_TRY(dro__weights_save(&t->task, t->folder, "weights.safetensors", best ? t->best_w : t->w,
                               best ? t->best_statistics : t->statistics));
+    dro__count_written(t, bytes * (t->set.best ? 2 : 1), start);
     t->written = now;
     return DRO_OK;
 }
@@ -661,6 +728,7 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     t->before = 0;
     t->made = t->begun = t->planned = false;
     t->written = (dro__written){0};
+    t->costs = (dro__costs){0};
     dro_status status = run(t, resume);
     if (status != DRO_OK)
         dro_comm_fail(t->comm, t->ctx->error);

@@ -610,6 +610,13 @@ typedef struct dro__mark {
     double seconds;    /* of training */
 } dro__mark;
 
+/* What this process has seen take how long: what max_time leaves out depends on it. */
+typedef struct dro__costs {
+    double step;           /* seconds of the last step; 0: none yet */
+    double example;        /* of an example that was evaluated; 0: none yet */
+    double byte;           /* of a byte of the checkpoint or weights written last; 0: none yet */
+} dro__costs;
+
 /* Which weights are in weights.safetensors and last.safetensors. */
 typedef struct dro__written {
     bool any;
@@ -638,7 +645,8 @@ struct dro_train {
     double saved_at;      /* the clock at the last checkpoint */
     dro__mark warm;       /* after this process's first step, which takes longer than others */
     dro__written written; /* by this process */
-    double assessed;      /* seconds that the last whole evaluation took, 0: there was none */
+    dro__costs costs;
+    double assessed; /* seconds that the last whole evaluation took, 0: there was none */
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     bool made, begun;                 /* by this call: the folder, its files */
@@ -660,10 +668,17 @@ bool dro__report_progress(const dro_train *t, const char *evaluating, double don
 bool dro__is_tilted(const dro_train *t); /* log_u is that of the objective */
 /* stage2: gives the network the loss of that step. */
 dro_status dro__run_stage(dro_train *t, uint64_t step);
-bool dro__time_is_over(const dro_train *t); /* max_time has passed */
-dro_status dro__run_begin(dro_train *t);    /* a fresh optimiser, started */
-dro_status dro__run_anew(dro_train *t);     /* and the network as before the first step */
-dro_status dro__run_record(dro_train *t);   /* evaluates, writes nothing */
+/* max_time has passed, or will when `seconds` more have. */
+bool dro__time_is_over(const dro_train *t, double seconds);
+/* Seconds to write what a run that ends here has to write yet. */
+double dro__time_to_write(const dro_train *t);
+/* Seconds to evaluate an example, from what was evaluated or else from the steps; 0: not known. */
+double dro__time_of_example(const dro_train *t);
+/* Counts what was written since `start`. */
+void dro__count_written(dro_train *t, double bytes, double start);
+dro_status dro__run_begin(dro_train *t);  /* a fresh optimiser, started */
+dro_status dro__run_anew(dro_train *t);   /* and the network as before the first step */
+dro_status dro__run_record(dro_train *t); /* evaluates, writes nothing */
 /* The objective that F is reported for. */
 dro__robust dro__objective_of(const dro_train *t);
 /* Says so where what was measured is no longer that one. */
