@@ -152,6 +152,48 @@ static void test_step_fits(void **state)
     assert_true(number_in("run", "\"step\": ") == 2);
 }
 
+static void slow_weigh(const dro__step *k, dro__phase phase)
+{
+    now_us += 300000; /* between forward and backward */
+    plain_backend->weigh(k, phase);
+}
+
+/* The first forward pass takes 0.3 s: its step would end at 0.9 and is refused. The run goes on as
+ * if it had not begun. */
+static void test_first_step_fits(void **state)
+{
+    (void)state;
+    enum { LIMITS = 2 };
+    static const char *const limits[LIMITS] = {"max_time=0.7", "max_time=1"};
+    const char *settings = "optimizer=recover model=glyphnet steps=4";
+    size_t size, other;
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    char *whole = slurp("whole", "weights.safetensors", &size);
+    for (int k = 0; k < LIMITS; k++) {
+        slow s = {0};
+        char text[200];
+        dro__backend slowed = *ctx->backend;
+        plain_backend = ctx->backend;
+        slowed.weigh = slow_weigh;
+        ctx->backend = &slowed;
+        snprintf(text, sizeof text, "%s %s", settings, limits[k]);
+        double seconds = run_slowly(&s, text);
+        ctx->backend = plain_backend;
+        assert_int_equal(number_in("run", "\"step\": "), k);
+        assert_true(seconds > 0.3 - 1e-6 && seconds < 0.31);
+        assert_int_equal(strstr(s.first, "max_time=0.7 leaves no time for a step: 0.3 s have "
+                                         "passed, a step takes about 0.9 s, what follows") != NULL,
+                         k == 0);
+        OK(ctx, run_to(settings, "run", true, UINT64_MAX, NULL));
+        char *resumed = slurp("run", "weights.safetensors", &other);
+        assert_int_equal(size, other);
+        assert_memory_equal(whole, resumed, size);
+        dro__free(resumed);
+    }
+    dro__free(whole);
+}
+
 static size_t slow_above; /* bytes */
 
 static ssize_t slow_write(int file, const void *bytes, size_t size)
@@ -245,10 +287,11 @@ static void test_sampled_rows(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bounded),      cmocka_unit_test(test_not_measured),
-    cmocka_unit_test(test_cut_splits),   cmocka_unit_test(test_sample),
-    cmocka_unit_test(test_sampled_rows), cmocka_unit_test(test_step_fits),
-    cmocka_unit_test(test_writing_fits), cmocka_unit_test(test_no_step),
+    cmocka_unit_test(test_bounded),         cmocka_unit_test(test_not_measured),
+    cmocka_unit_test(test_cut_splits),      cmocka_unit_test(test_sample),
+    cmocka_unit_test(test_sampled_rows),    cmocka_unit_test(test_step_fits),
+    cmocka_unit_test(test_first_step_fits), cmocka_unit_test(test_writing_fits),
+    cmocka_unit_test(test_no_step),
 };
 
 int main(int argc, char **argv)

@@ -347,13 +347,15 @@ dro_status dro__run_stage(dro_train *t, uint64_t step)
     return dro__net_plain(t->task.net, second);
 }
 
-/* One step, timed as training. */
+/* One step, timed as training. One that is refused for want of time changes nothing. */
 static dro_status step(dro_train *t)
 {
-    double start = dro__clock();
+    double start = t->costs.begun = dro__clock();
     dro_status status = dro__run_stage(t, t->opt->run.step);
     if (status == DRO_OK)
         status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
+    if (t->ended == DRO_TRAIN_TIME)
+        return DRO_OK;
     t->costs.step = dro__clock() - start;
     t->progress.seconds += t->costs.step;
     if (!t->warm.examples)
@@ -425,7 +427,20 @@ static double evaluation_time(const dro_train *t)
 static double step_time(const dro_train *t)
 {
     uint64_t step = t->opt->run.step;
-    return step ? fmax(t->costs.step, t->progress.seconds / (double)step) : 0;
+    return fmax(t->costs.step, step ? t->progress.seconds / (double)step : 0);
+}
+
+/* The gradient takes twice as long as the forward pass before it. */
+dro_status dro__run_time_for_step(void *run)
+{
+    dro_train *t = run;
+    double forward = dro__clock() - t->costs.begun;
+    bool first = t->costs.begun > 0 && t->costs.step == 0; /* streams have short steps */
+    if (t->comm || !first || !dro__time_is_over(t, 2 * forward + dro__time_to_write(t)))
+        return DRO_OK;
+    t->costs.step = 3 * forward;
+    t->ended = DRO_TRAIN_TIME;
+    return DRO_ERR_STATE;
 }
 
 /* What has to follow the next step. */

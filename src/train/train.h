@@ -612,9 +612,10 @@ typedef struct dro__mark {
 
 /* What this process has seen take how long: what max_time leaves out depends on it. */
 typedef struct dro__costs {
-    double step;           /* seconds of the last step; 0: none yet */
-    double example;        /* of an example that was evaluated; 0: none yet */
-    double byte;           /* of a byte of the checkpoint or weights written last; 0: none yet */
+    double begun;   /* the clock when the last step began */
+    double step;    /* its seconds; 0: none yet */
+    double example; /* of an example that was evaluated; 0: none yet */
+    double byte;    /* of a byte of the checkpoint or weights written last; 0: none yet */
 } dro__costs;
 
 /* Which weights are in weights.safetensors and last.safetensors. */
@@ -674,6 +675,9 @@ bool dro__time_is_over(const dro_train *t, double seconds);
 double dro__time_to_write(const dro_train *t);
 /* Seconds to evaluate an example, from what was evaluated or else from the steps; 0: not known. */
 double dro__time_of_example(const dro_train *t);
+/* Asked within a step, of a dro_train: DRO_ERR_STATE, and the run has ended, when the rest of its
+ * first step would end too late. */
+dro_status dro__run_time_for_step(void *run);
 /* Counts what was written since `start`. */
 void dro__count_written(dro_train *t, double bytes, double start);
 dro_status dro__run_begin(dro_train *t);  /* a fresh optimiser, started */
