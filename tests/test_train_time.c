@@ -158,13 +158,13 @@ static void slow_weigh(const dro__step *k, dro__phase phase)
     plain_backend->weigh(k, phase);
 }
 
-/* The first forward pass takes 0.3 s: its step would end at 0.9 and is refused. The run goes on as
+/* The first forward pass takes 0.3 s: its step would end at 0.6 and is refused. The run goes on as
  * if it had not begun. */
 static void test_first_step_fits(void **state)
 {
     (void)state;
     enum { LIMITS = 2 };
-    static const char *const limits[LIMITS] = {"max_time=0.7", "max_time=1"};
+    static const char *const limits[LIMITS] = {"max_time=0.55", "max_time=1"};
     const char *settings = "optimizer=recover model=glyphnet steps=4";
     size_t size, other;
     clear("whole");
@@ -180,10 +180,10 @@ static void test_first_step_fits(void **state)
         snprintf(text, sizeof text, "%s %s", settings, limits[k]);
         double seconds = run_slowly(&s, text);
         ctx->backend = plain_backend;
-        assert_int_equal(number_in("run", "\"step\": "), k);
-        assert_true(seconds > 0.3 - 1e-6 && seconds < 0.31);
-        assert_int_equal(strstr(s.first, "max_time=0.7 leaves no time for a step: 0.3 s have "
-                                         "passed, a step takes about 0.9 s, what follows") != NULL,
+        assert_int_equal(number_in("run", "\"step\": "), 2 * k);
+        assert_true(k == 1 || (seconds > 0.3 - 1e-6 && seconds < 0.31));
+        assert_int_equal(strstr(s.first, "max_time=0.55 leaves no time for a step: 0.3 s have "
+                                         "passed, a step takes about 0.6 s, what follows") != NULL,
                          k == 0);
         OK(ctx, run_to(settings, "run", true, UINT64_MAX, NULL));
         char *resumed = slurp("run", "weights.safetensors", &other);

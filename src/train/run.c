@@ -396,26 +396,33 @@ double dro__time_to_write(const dro_train *t)
     return bytes * (t->costs.byte > 0 ? t->costs.byte : usual);
 }
 
-/* A forward pass is a third of a step over as many examples. The first step takes longer than
- * others. */
-double dro__time_of_example(const dro_train *t)
+/* Seconds of training for each example that was drawn, without this process's first step where
+ * there are more: it takes longer. 0: not known. */
+static double drawn_time(const dro_train *t)
 {
     dro__mark from = t->warm;
-    if (t->costs.example > 0 || from.examples == 0)
-        return t->costs.example;
     if (t->opt->run.examples == from.examples)
         from = (dro__mark){0};
     double seen = (double)(t->opt->run.examples - from.examples);
-    double passes = (double)t->opt->run.evaluations / (double)t->opt->run.examples;
-    return (t->progress.seconds - from.seconds) / seen / 3 / fmax(passes, 1);
+    return seen > 0 ? (t->progress.seconds - from.seconds) / seen : 0;
+}
+
+/* A forward pass is a third of a step over as many examples. */
+double dro__time_of_example(const dro_train *t)
+{
+    const dro__run *r = &t->opt->run;
+    double passes = (double)r->evaluations / fmax((double)r->examples, 1);
+    return t->costs.example > 0 ? t->costs.example : drawn_time(t) / 3 / fmax(passes, 1);
 }
 
 /* The expected time of the last evaluation: as long as the previous one, or a forward pass for each
- * of its examples. At most half of the time limit is reserved for it. */
+ * of its examples. The first step alone would say too much. At most half of the time limit is
+ * reserved for it. */
 static double evaluation_time(const dro_train *t)
 {
+    bool one = t->warm.examples && t->opt->run.examples == t->warm.examples;
     double examples = 0;
-    for (int s = 0; s < DRO_SPLITS; s++)
+    for (int s = 0; s < DRO_SPLITS && !one; s++)
         if (s != DRO_TRAIN || t->set.eval_train != DRO__EVAL_NO)
             examples += (double)t->task.feed[s].count;
     double seconds = t->assessed > 0 ? t->assessed : dro__time_of_example(t) * examples;
@@ -423,22 +430,25 @@ static double evaluation_time(const dro_train *t)
     return fmin(seconds, t->set.max_time / 2);
 }
 
-/* The expected time of the next step; 0: none has been made. */
+/* The expected time of the next step: asynchronous steps show theirs only in the mean. 0: not
+ * known. */
 static double step_time(const dro_train *t)
 {
-    uint64_t step = t->opt->run.step;
-    return fmax(t->costs.step, step ? t->progress.seconds / (double)step : 0);
+    const dro__run *r = &t->opt->run;
+    double drawn = (double)r->examples / fmax((double)r->step, 1);
+    return fmax(t->costs.step, drawn_time(t) * drawn);
 }
 
-/* The gradient takes twice as long as the forward pass before it. */
+/* The gradient takes twice as long as a forward pass, but the first one also gets its memory: the
+ * rest of the step takes about as long. */
 dro_status dro__run_time_for_step(void *run)
 {
     dro_train *t = run;
     double forward = dro__clock() - t->costs.begun;
     bool first = t->costs.begun > 0 && t->costs.step == 0; /* streams have short steps */
-    if (t->comm || !first || !dro__time_is_over(t, 2 * forward + dro__time_to_write(t)))
+    if (t->comm || !first || !dro__time_is_over(t, forward + dro__time_to_write(t)))
         return DRO_OK;
-    t->costs.step = 3 * forward;
+    t->costs.step = 2 * forward;
     t->ended = DRO_TRAIN_TIME;
     return DRO_ERR_STATE;
 }
