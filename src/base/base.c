@@ -72,17 +72,14 @@ void dro__memory_lost(void)
     ran_out = true;
 }
 
-/* Replaces the pages by new ones. The system zeroes those when they are first used, by whichever
- * thread that is; pages that are never used cost nothing. */
+/* Gives the pages back. The system zeroes them when they are first used, by whichever thread that
+ * is; pages that are never used cost nothing. False: they are as they were (locked memory). */
 static bool new_pages(void *pointer, size_t bytes)
 {
-    if (mmap(pointer, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-             0) == MAP_FAILED)
-        return false;
 #ifdef MADV_HUGEPAGE
     madvise(pointer, bytes, MADV_HUGEPAGE);
 #endif
-    return true;
+    return madvise(pointer, bytes, MADV_DONTNEED) == 0;
 }
 
 static void *allocate(size_t count, size_t size)
