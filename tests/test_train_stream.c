@@ -368,8 +368,8 @@ static void test_many_steps(void **state)
         check_near("weight", (double)got[k], w[k / WIDTH][k % WIDTH], 2e-3);
 }
 
-/* Resumed exactly, with every optimiser; predicted and evaluated, also where a table has its classes
- * in another order. */
+/* Resumed exactly, with every optimiser; predicted and evaluated, also where a table has its
+ * classes in another order. */
 static void test_many(void **state)
 {
     (void)state;

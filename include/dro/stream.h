@@ -15,9 +15,9 @@
  *                       positive= is given
  * libsvm:
  *     features=D        required: the number of features. A larger index is an error
- *     learn=N           the first N rows (default 256) determine the classes, as for csv, from whole
- *                       numbers; opening reads them. Where these are 1 and -1, or 1 and 0, or one of
- *                       them, the rest is read with labels=sign. In a training run they also
+ *     learn=N           the first N rows (default 256) determine the classes, as for csv, from
+ *                       whole numbers; opening reads them. Where these are 1 and -1, or 1 and 0, or
+ *                       one of them, the rest is read with labels=sign. In a training run they also
  *                       determine the scale of the columns
  *     labels=sign       labels are 1 and -1 or 1 and 0, y is 1 or -1; others are an error
  *     labels=classes labels=written positive=LABEL classes=A:B:C    as for csv, below

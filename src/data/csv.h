@@ -1,7 +1,7 @@
 /* CSV in steps: csv_parse.c cuts the text into cells, csv_cell.c says what a cell holds, csv_form.c
  * reads the options and finds the header, the label and the group column, csv_encode.c turns cells
- * into features, csv_keep.c lets a model keep how, csv_remarks.c says what may surprise; format_csv.c makes a data set of it,
- * stream_csv.c a stream. */
+ * into features, csv_keep.c lets a model keep how, csv_remarks.c says what may surprise;
+ * format_csv.c makes a data set of it, stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 
@@ -65,8 +65,8 @@ typedef struct dro__csv_source {
 
 void dro__csv_source_free(dro__csv_source *source);
 
-/* All rows. separator 0: the one of , ; tab | that the first line has most of; a run of spaces where
- * no line has any of these and all have as many cells between spaces. */
+/* All rows. separator 0: the one of , ; tab | that the first line has most of; a run of spaces
+ * where no line has any of these and all have as many cells between spaces. */
 dro_status dro__csv_parse(dro__csv *csv, dro__csv_source *source);
 /* One more row at the end of csv; *got is false at the end of the input. Zero csv, set ctx and
  * name. */

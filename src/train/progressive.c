@@ -1,6 +1,6 @@
 /* The loop over a stream: each batch is predicted by the present weights, then learned from. The
- * model is linear on sparse rows (logistic or squared loss; cross-entropy for more than two classes),
- * memory does not grow, and there need be no end.
+ * model is linear on sparse rows (logistic or squared loss; cross-entropy for more than two
+ * classes), memory does not grow, and there need be no end.
  *
  * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has
  * predicted a batch that it has yet to learn from. A file, or a table from standard input, is read

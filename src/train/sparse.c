@@ -1,7 +1,7 @@
 /* The linear model on sparse rows of many features: dro_linear trains it, or the loop over a stream
- * (progressive.c); the backend's rows_dot evaluates. One weight per feature and no bias; two classes
- * (logistic or squared loss) or a real target (squared loss). A stream may have more classes: one
- * weight per feature for each of them, and cross-entropy. */
+ * (progressive.c); the backend's rows_dot evaluates. One weight per feature and no bias; two
+ * classes (logistic or squared loss) or a real target (squared loss). A stream may have more
+ * classes: one weight per feature for each of them, and cross-entropy. */
 #include "text.h"
 #include "train.h"
 

@@ -331,8 +331,8 @@ void dro__ranks_done(dro_train *t, unsigned wants);
 /* The linear model on rows, of a stream or sparse: sets row_loss by what was given and the recipe.
  * An error where that is a loss, or a setting of one, that the rows have not. */
 dro_status dro__row_loss(dro__task *task, const dro__model_choice *choice);
-/* Weight vectors of the linear model on rows, one behind the other: one for each class; two classes,
- * or a real target, have one. */
+/* Weight vectors of the linear model on rows, one behind the other: one for each class; two
+ * classes, or a real target, have one. */
 static inline size_t dro__row_heads(const dro__task *task)
 {
     return task->outputs > 2 ? task->outputs : 1;
