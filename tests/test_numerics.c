@@ -479,9 +479,10 @@ static void check_decay(const char *settings)
             dro_info info;
             double decay = 0;
             OK(ctx, dro_optimizer_create(ctx, check_optimizer(k), &p, &opt));
-            check_set(
-                ctx, opt,
-                "eta=0.001 weight_decay=0 batch=2 ?precondition=none ?warmup=0 ?gamma=1e-9 ?big=4");
+            check_set(ctx, opt,
+                      "eta=0.001 weight_decay=0 batch=2 ?precondition=none ?momentum=0 ?epsilon=1 "
+                      "?warmup=0 "
+                      "?gamma=1e-9 ?big=4");
             check_set(ctx, opt, settings);
             OK(ctx, dro_optimizer_start(opt, w));
             OK(ctx, dro_optimizer_step(opt));

@@ -298,6 +298,77 @@ static void test_prox(void **state)
     }
 }
 
+/* F + r at w, lambda 0: the mean loss. r has a strength of 0.1. */
+static double regularised(const char *reg, double lambda, const double *w)
+{
+    float at[TOY_DIM];
+    double sum = 0;
+    for (int j = 0; j < TOY_DIM; j++)
+        at[j] = (float)w[j];
+    for (int64_t i = 0; i < TOY_N; i++) {
+        double r = toy_residual(at, i), loss = r * r / 2;
+        sum += lambda > 0 ? exp(loss / lambda) / TOY_N : loss / TOY_N;
+    }
+    return (lambda > 0 ? lambda * log(sum) : sum) + reg_value(reg, w, NULL, 0) * 0.1 / 3;
+}
+
+/* Steps with all examples end where no other point is better, whatever moves w. */
+static void check_minimum(dro_context *ctx, const char *name, const char *settings, double lambda,
+                          const char *reg)
+{
+    toy t = {0};
+    dro_problem p = toy_problem(&t);
+    dro_optimizer *opt;
+    double w[TOY_DIM], other[TOY_DIM];
+    OK(ctx, dro_optimizer_create(ctx, name, &p, &opt));
+    check_set(ctx, opt, "batch=60 steps=3000 eta_schedule=cosine weight_decay=0 reg_strength=0.1");
+    check_set(ctx, opt, settings);
+    check_set(ctx, opt, reg);
+    OK(ctx, dro_optimizer_start(opt, NULL));
+    for (int k = 0; k < 3000; k++)
+        OK(ctx, dro_optimizer_step(opt));
+    for (int j = 0; j < TOY_DIM; j++)
+        w[j] = (double)dro_optimizer_w(opt)[j];
+    double best = regularised(reg, lambda, w);
+    for (uint64_t k = 0; k < 4000; k++) {
+        for (int j = 0; j < TOY_DIM; j++)
+            other[j] = w[j] + pow(10, check_uniform(97, k, -3, 0)) *
+                                  check_uniform(98, k * TOY_DIM + (uint64_t)j, -1, 1);
+        double value = regularised(reg, lambda, other);
+        if (!(value >= best - 2e-5))
+            fail_msg("%s %s %s: %.9g can be improved to %.9g", name, settings, reg, best, value);
+    }
+    dro_optimizer_destroy(opt);
+}
+
+static void test_regularised_minimum(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *settings;
+        double lambda;
+    } rows[] = {
+        {"sgd", "eta=0.01 momentum=0.9", 0},
+        {"sgd", "eta=0.01 momentum=0.9 nesterov=yes", 0},
+        {"sgd", "eta=0.01 momentum=0.9 objective=kl:5", 5},
+        {"adamw", "eta=0.02", 0},
+        {"adamw", "eta=0.02 objective=kl:5", 5},
+        {"absgd", "eta=0.01 momentum=0.9 lambda=5", 5},
+        {"scent", "eta=0.02 lambda=5", 5},
+        {"cover", "eta=0.1 lambda=5", 5},
+        {"recover", "eta=0.1 momentum=0.9 lambda=5", 5},
+        {"recover", "eta=0.02 precondition=rms lambda=5", 5},
+        {"recover", "eta=0.02 precondition=adam lambda=5", 5},
+        {"ascpg", "eta=0.5 lambda=5 eta_power=0", 5},
+    };
+    static const char *const regs[] = {"reg=l2", "reg=l1", "reg=elastic reg_ratio=0.25"};
+    dro_context *ctx = check_context("cpu", 1);
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++)
+        for (int r = 0; r < 3; r++)
+            check_minimum(ctx, rows[k].name, rows[k].settings, rows[k].lambda, regs[r]);
+    dro_context_destroy(ctx);
+}
+
 /* ---- what makes no sense ---- */
 
 static const int64_t falling[] = {0, 4, 3, 6}, beyond[] = {0, 3, 7};
@@ -485,10 +556,15 @@ static void test_labels_out_of_range(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_schedules),      cmocka_unit_test(test_planned_steps),
-    cmocka_unit_test(test_output_random),  cmocka_unit_test(test_prox),
-    cmocka_unit_test(test_contradictions), cmocka_unit_test(test_nulls),
-    cmocka_unit_test(test_order_of_calls), cmocka_unit_test(test_labels_out_of_range),
+    cmocka_unit_test(test_schedules),
+    cmocka_unit_test(test_planned_steps),
+    cmocka_unit_test(test_output_random),
+    cmocka_unit_test(test_prox),
+    cmocka_unit_test(test_regularised_minimum),
+    cmocka_unit_test(test_contradictions),
+    cmocka_unit_test(test_nulls),
+    cmocka_unit_test(test_order_of_calls),
+    cmocka_unit_test(test_labels_out_of_range),
 };
 
 CHECK_MAIN(tests)

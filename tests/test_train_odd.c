@@ -185,7 +185,7 @@ static void test_diverged(void **state)
         stopper s = {.at = UINT64_MAX};
         dro_train_watch watch = watch_of(&s);
         bool stops = strstr(cases[k].settings, "stop") != NULL;
-        snprintf(settings, sizeof settings, "optimizer=sgd batch=16 eta=1e8 warmup=0 %s",
+        snprintf(settings, sizeof settings, "optimizer=sgd reg=none batch=16 eta=1e8 warmup=0 %s",
                  cases[k].settings);
         clear("run");
         snprintf(folder, sizeof folder, "%s/run", dir);

@@ -12,8 +12,10 @@
  *   elastic  s (q |w|_1 + (1-q)/2 |w|^2)  soft(x, eta s q) / (1 + eta s (1-q))
  *   box      low <= w <= high             clip
  * (group and ball are not elementwise: opt/prox.c). In the metric of a preconditioner the step of
- * element i is eta / scale_i, and so are the threshold and the shrinking. For the plan's free
- * weights (biases) both are DRO__REG_FREE times that. */
+ * element i is eta / scale_i, and so are the threshold and the shrinking. Momentum that adds
+ * gradients up moves w by eta / (1 - momentum) of each: prox_stretch is 1 / (1 - momentum) there,
+ * or the regulariser would count for less than it should. For the plan's free weights (biases) both
+ * are DRO__REG_FREE times that. */
 #include "step.h"
 
 typedef struct coefs {
@@ -33,7 +35,7 @@ typedef struct coefs {
 FN void prepare_step(const dro__step *k, double eta, coefs *c)
 {
     const dro__plan *p = &k->plan;
-    double s = eta * p->reg_strength, q = p->reg_ratio;
+    double s = eta * p->prox_stretch * p->reg_strength, q = p->reg_ratio;
     c->eta = (real)eta;
     c->decay = (real)p->weight_decay;
     c->threshold = (real)(p->reg == DRO__REG_L1 ? s : p->reg == DRO__REG_ELASTIC ? s * q : 0);
@@ -76,7 +78,8 @@ FN void each_none(float *const *v, const coefs *c, size_t i, int reg, real *sum)
     (void)v, (void)c, (void)i, (void)reg, (void)sum;
 }
 
-/* SGD's momentum:  m <- momentum m + g,  w <- prox(w - eta m); Nesterov's: along g + momentum m. */
+/* SGD's momentum:  m <- momentum m + g,  w <- prox(w - eta m); Nesterov's: along g + momentum m.
+ * The prox has the step eta / (1 - momentum). */
 FN void prepare_momentum(const dro__step *k, coefs *c)
 {
     prepare_step(k, k->s->eta, c);
@@ -148,7 +151,7 @@ FN void prepare_scale(const dro__step *k, double power1, double power2, coefs *c
     c->epsilon = (real)k->plan.epsilon;
 }
 
-/* AdamW: moments of the gradient, decoupled weight decay. */
+/* AdamW: moments of the gradient, decoupled weight decay; the prox in the metric of the step. */
 FN void prepare_adamw(const dro__step *k, coefs *c)
 {
     const dro__scalars *s = k->s;
@@ -165,10 +168,11 @@ FN void each_adamw(float *const *v, const coefs *c, size_t i, int reg, real *sum
     real w = AT(DRO__W), g = AT(DRO__G);
     real m = c->momentum * AT(DRO__D) + c->fresh1 * g;
     real second = c->beta2 * AT(DRO__SECOND) + c->fresh2 * g * g;
-    real x = w - c->eta * (c->first * m / (ROOT(second) * c->root + c->epsilon) + c->decay * w);
+    real scale = 1 / (ROOT(second) * c->root + c->epsilon);
+    real x = w - c->eta * (c->first * m * scale + c->decay * w);
     TO(DRO__D, m);
     TO(DRO__SECOND, second);
-    TO(DRO__W, reg ? prox(c, i, x) : x);
+    TO(DRO__W, reg ? prox_by(c, i, x, scale) : x);
 }
 
 /* ---- a direction with momentum and a diagonal preconditioner, in two passes ----

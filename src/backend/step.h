@@ -154,6 +154,7 @@ typedef struct dro__plan {
     int32_t group_capacity;
     int32_t reg, nesterov, a_rule, group_prior; /* group_prior: 1 the data's shares, 0 all equal */
     double reg_strength, reg_ratio, reg_low, reg_high;
+    double prox_stretch;               /* the step of the prox over eta */
     size_t free_first, free_count;     /* weights that it counts a thousandth of */
     size_t second_first, second_count; /* those that the second stage moves */
     size_t beside;                     /* numbers behind the average of the weights */

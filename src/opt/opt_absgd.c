@@ -3,7 +3,7 @@
  *
  *   u <- (1-gamma) u + gamma mean exp(loss/lambda)          (the first batch sets it)
  *   g  = sum_i exp(loss_i/lambda) / (b u) grad_i + weight_decay w
- *   m <- momentum m + g,   w <- prox(w - eta m)
+ *   m <- momentum m + g,   w <- prox(w - eta m), the prox with eta / (1 - momentum)
  *
  * Deviations: u in log form with the cap of weigh.h; tilt=class and tilt=group track a mean loss
  * per group instead (u_g a moving average) and weigh by q_g. No correction for the moving w: that
@@ -20,6 +20,7 @@ static dro_status start(dro_optimizer *o)
     const settings *set = o->settings;
     o->k.plan.momentum = set->momentum;
     o->k.plan.gamma = set->gamma;
+    o->k.plan.prox_stretch = 1 / (1 - set->momentum);
     DRO_TRY(dro__plain_start(o, DRO__PHASE_AVERAGE, DRO__MOVE_momentum));
     return dro__vector(o, o->dim, true, &o->k.v[DRO__D]);
 }

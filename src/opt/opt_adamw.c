@@ -4,8 +4,8 @@
  *   m <- beta1 m + (1-beta1) g,   s <- beta2 s + (1-beta2) g^2
  *   w <- prox(w - eta ( (m / (1-beta1^t)) / (sqrt(s / (1-beta2^t)) + epsilon) + weight_decay w ))
  *
- * The same form as PyTorch's AdamW, so settings carry over. The proximal operator takes eta as
- * its step, without the scale of the moments. */
+ * The same form as PyTorch's AdamW, so settings carry over. The prox is that of the metric of the
+ * step: its step for element i is eta / (sqrt(s_i / (1-beta2^t)) + epsilon). */
 #include "opt.h"
 
 typedef struct settings {

@@ -3,7 +3,7 @@
  *   g = mean grad + weight_decay w,   m <- momentum m + g,   w <- prox(w - eta m)
  *
  * Nesterov: the step is along g + momentum m. The same form as PyTorch's SGD, so settings carry
- * over.
+ * over. The prox has the step eta / (1 - momentum), by which w moves for each g.
  *
  * With an objective other than mean the gradients of a batch have weights by what earlier batches
  * say (backend/weigh.h, weigh_before), and a guard limits the step:
@@ -40,6 +40,7 @@ static dro_status start(dro_optimizer *o)
     o->stretch = dro__is_mean(o) ? 1 : 1 / (1 - set->momentum);
     if (!dro__is_mean(o))
         return dro__tilted_start(o, false);
+    o->k.plan.prox_stretch = 1 / (1 - set->momentum);
     DRO_TRY(dro__plain_start(o, DRO__PHASE_MEAN, DRO__MOVE_momentum));
     return dro__vector(o, o->dim, true, &o->k.v[DRO__D]);
 }

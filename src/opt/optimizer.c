@@ -297,6 +297,7 @@ static void make_plan(dro_optimizer *o)
                             .reg_ratio = set->reg_ratio,
                             .reg_low = set->reg_low,
                             .reg_high = set->reg_high,
+                            .prox_stretch = 1,
                             .free_first = o->problem.reg_free_first,
                             .free_count = o->problem.reg_free_count,
                             .second_first = o->second.first,

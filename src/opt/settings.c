@@ -35,7 +35,8 @@ const dro__param_row dro__params_common[] = {
               "the result is a moving average of w with this decay, at most (1 + t)/(10 + t) in "
               "step t; 0: w itself"),
     DRO__CHOICE("reg", reg, S, "none", "none|l2|l1|elastic|group|box|ball",
-                "regulariser r(w), by its proximal operator; dro train also takes l1:1e-5"),
+                "regulariser r(w), by its proximal operator (group, ball: approximate where steps "
+                "are scaled); dro train also takes l1:1e-5"),
     DRO__REAL("reg_strength", reg_strength, S, "0", 0, 1e12,
               "strength s of l2 (s/2 |w|^2), l1, elastic, group"),
     DRO__REAL("reg_ratio", reg_ratio, S, "0.5", 0, 1, "elastic: the share of l1"),

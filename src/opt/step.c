@@ -83,7 +83,7 @@ void dro__finish_step(dro_optimizer *o)
     if (k->plan.then)
         o->ctx->backend->move(o->ctx->pool, k, k->plan.then, sums);
     if (!o->ticket.second)
-        dro__reg_blocks(o, k->v[DRO__W], o->s.eta);
+        dro__reg_blocks(o, k->v[DRO__W], o->s.eta * k->plan.prox_stretch);
 }
 
 void dro__average(dro_optimizer *o)

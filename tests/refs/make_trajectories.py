@@ -638,7 +638,8 @@ def sgd(run):
         g = gradients.mean(0) + s.weight_decay * w
         m = s.momentum * m + g
         eta = run.eta(t)
-        w = run.prox(w - eta * (g + s.momentum * m if s.nesterov == "yes" else m), eta)
+        move = g + s.momentum * m if s.nesterov == "yes" else m
+        w = run.prox(w - eta * move, eta / (1 - s.momentum))
         yield w, None
 
 
@@ -651,8 +652,9 @@ def adamw(run):
         g = gradients.mean(0)
         m = s.beta1 * m + (1 - s.beta1) * g
         v = s.beta2 * v + (1 - s.beta2) * g * g
-        scaled = m / (1 - s.beta1 ** (t + 1)) / (np.sqrt(v / (1 - s.beta2 ** (t + 1))) + s.epsilon)
-        w = run.prox(w - run.eta(t) * (scaled + s.weight_decay * w), run.eta(t))
+        scale = 1 / (np.sqrt(v / (1 - s.beta2 ** (t + 1))) + s.epsilon)
+        scaled = m / (1 - s.beta1 ** (t + 1)) * scale
+        w = run.prox(w - run.eta(t) * (scaled + s.weight_decay * w), run.eta(t) * scale)
         yield w, None
 
 
@@ -733,7 +735,7 @@ def absgd(run):
         now = run.full(w, z)
         est.move(z, now[0], run.lam(t), s.gamma)
         m = s.momentum * m + est.direction(z, now, run.lam(t)) + s.weight_decay * w
-        w = run.prox(w - run.eta(t) * m, run.eta(t))
+        w = run.prox(w - run.eta(t) * m, run.eta(t) / (1 - s.momentum))
         yield w, est.log_u
 
 
