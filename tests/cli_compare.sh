@@ -12,6 +12,17 @@ run 0 compare --help
 same help_compare.txt
 silent err
 
+# ---- data that changes between two calls ----
+printf 'a,y\n1,p\n2,q\n3,p\n4,q\n5,q\n6,q\n' >some.csv
+changed() { run 0 compare --data csv:some.csv,label=y --optimizers sgd,scent --epochs 2 --out changing; }
+changed
+! grep -q 'not the same' out || fail "data that has not changed is said to have"
+rm -r changing/scent-seed1
+printf '7,p\n' >>some.csv
+changed
+grep -q 'changing/scent-seed1: the training data is not the same: it has changed' out ||
+    fail "data that has changed between runs of one comparison goes unnoticed"
+
 # ---- success ----
 run 0 compare $small --seeds 2 --out all --lambda 5 --set recover.eta=0.3
 shape

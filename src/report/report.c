@@ -255,6 +255,31 @@ static dro_status check_folder(dro_report *report, const char *folder)
     return DRO_OK;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a && b && strcmp(a, b) == 0;
+}
+
+/* A remark if a run from `first` on names the same data as an earlier one, with the same seed, and
+ * their training examples differ. */
+static void remark_data(dro_report *report, size_t first)
+{
+    for (size_t k = first; k < report->trial_count; k++)
+        for (size_t j = 0; j < k; j++) {
+            const dro__trial *a = report->trials[j], *b = report->trials[k];
+            if (!a->data_sum || !b->data_sum || !same_text(a->seed, b->seed) ||
+                !same_text(dro__trial_setting(a, "data"), dro__trial_setting(b, "data")))
+                continue;
+            if (same_text(a->data_sum, b->data_sum))
+                break;
+            dro__report_add_remark(report,
+                                   "%s, %s: the training data is not the same: it has changed "
+                                   "between the runs, or their settings prepare it differently",
+                                   a->path, b->path);
+            return;
+        }
+}
+
 dro_status dro_report_add(dro_report *report, const char *folder)
 {
     char path[PATH_MOST];
@@ -283,6 +308,7 @@ dro_status dro_report_add(dro_report *report, const char *folder)
     }
     forget_methods(report);
     dro__report_find_objective(report);
+    remark_data(report, trials);
     return DRO_OK;
 }
 

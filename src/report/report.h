@@ -73,6 +73,7 @@ typedef struct dro__trial {
     char *optimizer, *model, *backend, *seed; /* NULL: not known */
     const char *split;                        /* that the figures are of, NULL: none */
     char *objective;                          /* "lambda 20 over examples", NULL: not known */
+    char *data_sum;                           /* checksum of the training data, NULL: not known */
     dro__report_setting *settings;            /* (setting_count) config.json, flat */
     size_t setting_count;
     dro__report_evaluation *evaluations; /* (evaluation_count) in order */

@@ -49,6 +49,7 @@ void dro__trial_destroy(dro__trial *t)
     dro__free(t->backend);
     dro__free(t->seed);
     dro__free(t->objective);
+    dro__free(t->data_sum);
     dro__sweep_destroy(t->sweep);
     dro__free(t);
 }
@@ -441,6 +442,7 @@ static void take_result(dro__trial *t, const json_t *result)
     dro__json_set_text(&t->model, result, "model");
     dro__json_set_text(&t->backend, result, "backend");
     dro__json_set_text(&t->seed, result, "seed");
+    dro__json_set_text(&t->data_sum, result, "data_checksum");
     take_figures(t, result, true);
     take_objective(t, result);
     dro__trial_rare(t);

@@ -213,6 +213,15 @@ static uint64_t sum_of_examples(const dro__task *task)
     return sum_some(sum, e.values, entries * sizeof *e.values);
 }
 
+/* As text: a number of JSON may lose its last digits. */
+static json_t *checksum_json(const dro__task *task)
+{
+    char digits[20];
+    uint64_t sum = sum_of_examples(task);
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)sum);
+    return sum ? text(digits) : json_null();
+}
+
 char *dro__identity_text(const dro_train *t)
 {
     dro__json_watch();
@@ -520,6 +529,7 @@ char *dro__result_text(const dro_train *t)
     }
     put(o, "classes", names);
     put(o, "class_counts", counts);
+    put(o, "data_checksum", checksum_json(&t->task));
     json_t *skipped = json_array();
     for (int k = 0; dro_data_skipped(t->task.data, k); k++)
         append(skipped, text(dro_data_skipped(t->task.data, k)));
