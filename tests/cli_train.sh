@@ -111,6 +111,8 @@ done
 "$dro" predict --weights one/weights.safetensors --data synth:glyphs,n=9,test=4000,size=12,classes=3 2>err | head -n 1 >out
 what="dro predict | head"
 silent err
+run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=3 --batch 20 --steps 1 --augment all --out augmented
+cat out err | grep -q '(augment=crop,flip)' || fail "the line of a run on small images does not say how they are augmented"
 run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=3 --batch 20 --steps 3 --out short
 has "step 3/3 "
 printf 'P6 16 16 255\n' >image.ppm

@@ -325,6 +325,8 @@ dro_status dro__augment_ways(const dro__task *t, const char *text, unsigned *way
         *ways |= usual ? usual_ways(t) : w->ways;
         p += length + (p[length] != '\0');
     }
+    if (t->info.kind != DRO_DATA_FILES) /* jitter is for large images */
+        *ways &= ~(unsigned)DRO_AUGMENT_JITTER;
     return DRO_OK;
 }
 
