@@ -79,7 +79,8 @@ whole --jobs "$JOBS"
 ARMS=$(echo $ARMS)
 [ -x "$DRO" ] || { echo "$0: no program $DRO: run make, or set DRO" >&2; exit 1; }
 : "${OUT:=$here/../build/experiments/$SCALE}"
-for folder in "$OUT" "$DATA"; do # they become parts of settings
+case $DATA in *:*) spec=${DATA%%,*} ;; *) spec=$DATA ;; esac # a SPEC has options
+for folder in "$OUT" "$spec"; do # they become parts of settings
     case $folder in *[[:space:],]*) wrong "'$folder': a folder without spaces and commas is needed" ;; esac
 done
 for ratio in ${RATIOS:-}; do

@@ -33,6 +33,11 @@ mistake() { # PART COMMAND...: status 2 and PART on the last line
     "$@" >"$work/log" 2>&1
     [ $? -eq 2 ] && tail -n 1 "$work/log" | grep -qF -- "$part" || { fail "$*: no '$part'"; cat "$work/log"; }
 }
+awk 'BEGIN { srand(5); print "a,b,y"; for (i = 0; i < 400; i++) { x = rand(); print x "," rand() "," (x > 0.5 ? "p" : "q") } }' \
+    >"$work/t.csv"
+sh "$top/experiments/flipped.sh" --scale tiny --on table --data "csv:$work/t.csv,label=y" --arms sgd >"$work/log" 2>&1 ||
+    { fail "flipped.sh --on table: status $?"; tail -5 "$work/log"; }
+grep -q "^sgd kl:1: 8 of 400 labels are wrong" "$work/log" || fail "flipped.sh --on table: no shares of a table"
 mistake "unknown option '--scale=tiny'" sh "$top/experiments/table2.sh" --scale=tiny
 mistake "unknown option 'extra'" sh "$top/experiments/table2.sh" extra
 mistake "--scale needs a value" sh "$top/experiments/table2.sh" --scale
