@@ -49,7 +49,7 @@ static dro_status measure(dro_context *ctx, dro_comm *comm, size_t dim, int roun
     if (status == DRO_OK)
         status = dro_comm_problem(comm, ctx, &mine, &spread, &problem);
     for (int k = 0; status == DRO_OK && k < rounds; k++) {
-        status = dro_comm_meet(comm, NULL);
+        status = dro_comm_barrier(comm, NULL);
         double start = cli_seconds();
         if (status == DRO_OK)
             status = problem.forward(problem.user, grad, &batch, 1, losses);
@@ -119,18 +119,18 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"rounds", CLI_INTEGER, "N", "100", 1, ROUNDS_MOST, "of which the best is printed"},
+    {"rounds", CLI_INTEGER, "N", "100", 1, ROUNDS_MOST, "rounds; the best one is printed"},
     CLI_OPTIONS_END,
 };
 
 const cli_command bench_ranks = {
     .name = "bench ranks",
     .usage = "[--rounds N] [--json]",
-    .summary = "what the exchanges of a step cost between the ranks of mpirun",
+    .summary = "time of the communication in a step, under mpirun",
     .details =
-        "mpirun -n 4 dro bench ranks times what every step of a run on several ranks does\n"
-        "besides computing: the losses of a batch are gathered, and gradients are summed. The\n"
-        "lengths are those of a linear model, of resnet20 and of resnet18.",
+        "mpirun -n 4 dro bench ranks times the communication in a step of a run on several\n"
+        "ranks: gathering the losses of a batch, and summing gradients as long as those of a\n"
+        "linear model, of resnet20 and of resnet18.",
     .options = options,
     .ranks = true,
     .run = run,

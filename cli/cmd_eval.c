@@ -31,7 +31,7 @@ static json_t *texts(const dro_predictor *p, const char *(*text)(const dro_predi
 
 static void put_threshold(json_t *o, const dro_predictor *p)
 {
-    dro_threshold t = dro_predictor_has_threshold(p);
+    dro_threshold t = dro_predictor_threshold_get(p);
     if (t.class_name)
         json_object_set_new(o, "threshold",
                             json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "class",
@@ -115,7 +115,7 @@ void cli_print_remarks(const dro_predictor *p)
 
 void cli_print_threshold(const dro_predictor *p, const char *where)
 {
-    dro_threshold t = dro_predictor_has_threshold(p);
+    dro_threshold t = dro_predictor_threshold_get(p);
     if (!t.class_name)
         return;
     char measured[200] = ", of the weights";
@@ -141,7 +141,7 @@ static int take_threshold(const cli_args *args, dro_context *ctx, dro_predictor 
         return cli_fail("%s", dro_context_error(ctx));
     if (!cli_json(args))
         cli_print_threshold(p, words[by]);
-    if (rule && !aside && !cli_json(args) && dro_predictor_has_threshold(p).class_name)
+    if (rule && !aside && !cli_json(args) && dro_predictor_threshold_get(p).class_name)
         fprintf(stderr, "dro: note: the threshold was chosen by the examples that the figures "
                         "below are of; holdout=0.2 in --data sets a fifth aside\n");
     return 0;

@@ -233,7 +233,7 @@ static void print_prior(const output *o, const char *prior)
     else if (strcmp(prior, "uniform") != 0)
         snprintf(of, sizeof of, "the shares of %.250s", prior);
     cli_note(stderr, "prior of the probabilities: %s%s", of,
-             !prior && dro_predictor_shifted(o->p) && !dro_predictor_has_threshold(o->p).class_name
+             !prior && dro_predictor_shifted(o->p) && !dro_predictor_threshold_get(o->p).class_name
                  ? "; the predicted class has the largest output, which gives all classes equal "
                    "weight; with --prior it is the most probable class"
                  : "");
@@ -349,8 +349,9 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("prior", "NAME",
                     "class prior: train (default), uniform, or a file of lines NAME,SHARE"),
     CLI_OPTION_TEXT("out", "FILE", "the file to write; if not given, or -, standard output"),
-    CLI_OPTION_TEXT("format", "NAME",
-                    "csv, jsonl, json or npy (default: by the ending of --out, else csv)"),
+    CLI_OPTION_TEXT(
+        "format", "NAME",
+        "csv, jsonl, json or npy (default: follows from the ending of --out, else csv)"),
     CLI_OPTIONS_END,
 };
 
@@ -363,11 +364,11 @@ const cli_command cmd_predict = {
         "logit) of every class. Rows are printed as soon as they are computed; a file of --out\n"
         "appears when it is complete. In csv a name that a spreadsheet would treat as a formula\n"
         "begins with ', and control characters are \\xNN or \\uNNNN (\\x itself: \\x5cx). The\n"
-        "loss determines the probabilities: a softmax; for logistic the\n"
-        "sigmoids of the outputs, and for squared the outputs themselves, at least 0, both\n"
-        "normalised to sum to 1. Their prior is the class shares of the training data, even if\n"
-        "the loss or the tilt gives all classes the same weight. --prior selects another prior,\n"
-        "and with it the most probable class.",
+        "loss determines how outputs become probabilities: by a softmax; for logistic by the\n"
+        "sigmoid of each output, for squared the outputs themselves, at least 0, in both cases\n"
+        "normalised to sum to 1. The class prior of the probabilities is that of the training\n"
+        "data, even if the loss or the tilt gives all classes the same weight. --prior selects\n"
+        "another prior; the predicted class is then the most probable one under it.",
     .options = options,
     .most = 4096,
     .run = run,

@@ -198,7 +198,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dr
         cli_stop_at_once(claimed);
     cli_stop_on_signals(stream);
     dro_status status = dro_train_run(train, folder, cli_flag(args, "resume"), &watch);
-    cli_mute(!dro_comm_speaks(comm));
+    cli_mute(!dro_comm_prints(comm));
     if (status != DRO_OK && claimed)
         rmdir(claimed); /* if nothing is in it */
     return finish(args, ctx, train, status, folder, &show);

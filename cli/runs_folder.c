@@ -162,12 +162,12 @@ static int prepare(cli_runs *runs)
 static int share_out(cli_runs *runs)
 {
     int rank = dro_comm_rank(runs->comm), status = rank == 0 ? prepare(runs) : 0;
-    if (dro_comm_meet(runs->comm, &status) != DRO_OK)
+    if (dro_comm_barrier(runs->comm, &status) != DRO_OK)
         return cli_fail("%s", dro_context_error(runs->ctx));
     if (status)
         return status;
     status = cli_runs_train(runs);
-    if (dro_comm_meet(runs->comm, &status) != DRO_OK)
+    if (dro_comm_barrier(runs->comm, &status) != DRO_OK)
         return cli_fail("%s", dro_context_error(runs->ctx));
     if (rank == 0 && status == 0)
         status = cli_runs_collect(runs);

@@ -486,7 +486,7 @@ static void test_no_predictor(void **state)
     assert_null(dro_predictor_loss(NULL));
     assert_null(dro_predictor_class_name(NULL, 0));
     assert_int_equal(dro_predictor_classes(NULL), 0);
-    assert_null(dro_predictor_has_threshold(NULL).class_name);
+    assert_null(dro_predictor_threshold_get(NULL).class_name);
     OK(ctx, dro_predictor_open(ctx, weights, spec, &p));
     assert_int_equal(dro_predictor_classes(p), 0);
     assert_null(dro_predictor_class_name(p, 0));
@@ -533,7 +533,7 @@ static void test_thresholds(void **state)
     for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++) {
         if (dro_predictor_threshold(p, DRO_TEST, wrong[k], NULL, false) == DRO_OK)
             fail_msg("'%s' is a rule", wrong[k]);
-        assert_null(dro_predictor_has_threshold(p).class_name);
+        assert_null(dro_predictor_threshold_get(p).class_name);
     }
     ARGUMENT(dro_predictor_threshold(p, DRO_TEST, NULL, NULL, false));
     ARGUMENT(dro_predictor_threshold(p, (dro_split)-1, "f1", NULL, false));
@@ -542,12 +542,12 @@ static void test_thresholds(void **state)
     assert_int_not_equal(dro_predictor_threshold(p, DRO_TEST, "f1", "nobody", false), DRO_OK);
     for (size_t k = 0; k < sizeof right / sizeof right[0]; k++) {
         OK(ctx, dro_predictor_threshold(p, DRO_TEST, right[k], k % 2 ? "1" : NULL, false));
-        dro_threshold t = dro_predictor_has_threshold(p);
+        dro_threshold t = dro_predictor_threshold_get(p);
         assert_string_equal(t.rule, right[k]);
         assert_true(t.probability > 0 && t.probability <= 1);
     }
     OK(ctx, dro_predictor_threshold(p, DRO_TEST, "none", NULL, false));
-    assert_null(dro_predictor_has_threshold(p).class_name);
+    assert_null(dro_predictor_threshold_get(p).class_name);
     dro_predictor_close(p);
 }
 

@@ -277,7 +277,7 @@ static dro_status ask(const char *spec, double *sum)
     *sum += status == DRO_OK ? e->value : 0;
     if (status == DRO_OK)
         status = dro_predictor_threshold(p, DRO_TRAIN, "f1", NULL, true);
-    *sum += status == DRO_OK ? dro_predictor_has_threshold(p).probability : 0;
+    *sum += status == DRO_OK ? dro_predictor_threshold_get(p).probability : 0;
     if (status == DRO_OK)
         status = dro_predictor_prior(p, prior);
     if (status == DRO_OK)

@@ -268,8 +268,8 @@ static void test_threshold(void **state)
     FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", "q", false), DRO_ERR_NAME,
           "threshold: the model has no class 'q'");
     OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "recall:0.9", NULL, false));
-    assert_string_equal(dro_predictor_has_threshold(p).class_name, "r"); /* the rarest */
-    assert_true(dro_predictor_has_threshold(p).recall >= 0.9);
+    assert_string_equal(dro_predictor_threshold_get(p).class_name, "r"); /* the rarest */
+    assert_true(dro_predictor_threshold_get(p).recall >= 0.9);
     OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "none", NULL, false));
     const float logits[3] = {0, 0, 1};
     double shares[3];
@@ -280,7 +280,7 @@ static void test_threshold(void **state)
     assert_int_equal(dro_predictor_decide(p, logits, NULL, &class), DRO_ERR_ARGUMENT);
     assert_int_equal(dro_predictor_decide(p, logits, shares, NULL), DRO_ERR_ARGUMENT);
     assert_int_equal(dro_predictor_probabilities(p, 1, logits, NULL), DRO_ERR_ARGUMENT);
-    assert_null(dro_predictor_has_threshold(p).class_name);
+    assert_null(dro_predictor_threshold_get(p).class_name);
     dro_predictor_close(p);
     OK(ctx, dro__safetensors_set(ctx, weights_of("run"), "dro.prior", NULL));
     OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder(spec), &p));
@@ -288,7 +288,7 @@ static void test_threshold(void **state)
           "no class shares to find the rarest class: name the class");
     write_file("two.csv", "a,b,y\n1,2,s\n2,1,t\n", 18);
     OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "cost:5:1", "t", true));
-    assert_string_equal(dro_predictor_has_threshold(p).class_name, "t");
+    assert_string_equal(dro_predictor_threshold_get(p).class_name, "t");
     dro_predictor_close(p);
     OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder("csv:%/two.csv,label=y"), &p));
     FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", "r", false), DRO_ERR_DATA,
@@ -333,7 +333,7 @@ static void test_weights(void **state)
         OK(ctx, dro_predictor_evaluate(p[k], DRO_TRAIN, &m));
         loss[k] = m->loss, accuracy[k] = m->accuracy;
         OK(ctx, dro_predictor_threshold(p[k], DRO_TRAIN, "f1", "yes", false));
-        t[k] = dro_predictor_has_threshold(p[k]);
+        t[k] = dro_predictor_threshold_get(p[k]);
     }
     same(loss[1], loss[0]);
     same(accuracy[1], accuracy[0]);

@@ -41,10 +41,11 @@ DRO_API int dro_comm_size(const dro_comm *comm); /* NULL: 1 */
 /* Makes the calls of all ranks fail with this text and the number of this rank. */
 DRO_API void dro_comm_fail(dro_comm *comm, const char *text);
 /* Whether this rank should print: rank 0, or if that is gone, the first remaining one. */
-DRO_API bool dro_comm_speaks(const dro_comm *comm);
+DRO_API bool dro_comm_prints(const dro_comm *comm);
 
-/* Waits until all ranks have made this call; *largest (optional) becomes the largest of theirs. */
-DRO_API dro_status dro_comm_meet(dro_comm *comm, int *largest);
+/* Waits until all ranks have made this call; *largest (optional) becomes the largest value that any
+ * rank passed. */
+DRO_API dro_status dro_comm_barrier(dro_comm *comm, int *largest);
 
 /* What this rank has sent, and how long it has waited. */
 typedef struct dro_comm_traffic {

@@ -16,7 +16,7 @@
  *     config.json          everything needed to run it again; written first
  *     metrics.jsonl        one object per evaluation
  *     result.json          the final figures
- *     weights.safetensors  the weights; if "best" names a measure, the best ones, and
+ *     weights.safetensors  the weights; if "best" names a metric, the best ones, and
  *                          last.safetensors has the last ones
  *     events.out.tfevents.dro  the same as metrics.jsonl, for TensorBoard
  *     last.ckpt, previous.ckpt
@@ -216,7 +216,8 @@ typedef struct dro_threshold {
  * called. With keep it is saved in the weights file, for later predictors. */
 DRO_API dro_status dro_predictor_threshold(dro_predictor *predictor, dro_split split,
                                            const char *rule, const char *class_name, bool keep);
-DRO_API dro_threshold dro_predictor_has_threshold(const dro_predictor *predictor);
+/* The threshold in use; class_name is NULL if there is none. */
+DRO_API dro_threshold dro_predictor_threshold_get(const dro_predictor *predictor);
 /* Whether the prior shifts the probabilities, so that the most probable class may not have the
  * largest logit. */
 DRO_API bool dro_predictor_shifted(const dro_predictor *predictor);

@@ -176,7 +176,7 @@ static void *run_guard(void *arg)
         sleep(STUCK_SECONDS);
         if (c->broken || before % 2 == 0 || atomic_load(&c->inside) != before)
             continue;
-        if (dro__watch_failed(c->watch, text) && dro_comm_speaks(c))
+        if (dro__watch_failed(c->watch, text) && dro_comm_prints(c))
             fprintf(stderr, "dro: %s\n", text);
         _exit(1);
     }

@@ -242,7 +242,7 @@ dro_comm_traffic dro_comm_traffic_get(const dro_comm *c)
     return c ? c->traffic : (dro_comm_traffic){0};
 }
 
-bool dro_comm_speaks(const dro_comm *c)
+bool dro_comm_prints(const dro_comm *c)
 {
     return !c || c->rank == 0 || dro__watch_speaks(c->watch);
 }
@@ -460,7 +460,7 @@ static void take_larger(double *into, const double *from, size_t count)
         into[i] = from[i] > into[i] ? from[i] : into[i];
 }
 
-dro_status dro_comm_meet(dro_comm *c, int *largest)
+dro_status dro_comm_barrier(dro_comm *c, int *largest)
 {
     double value = largest ? *largest : 0;
     DRO_TRY(dro__comm_merge(c, &value, 1, take_larger));

@@ -199,7 +199,7 @@ dro_status dro_predictor_threshold(dro_predictor *p, dro_split split, const char
     return keep ? keep_it(p) : DRO_OK;
 }
 
-dro_threshold dro_predictor_has_threshold(const dro_predictor *p)
+dro_threshold dro_predictor_threshold_get(const dro_predictor *p)
 {
     if (!p || !(p->about.threshold > 0) || p->probable)
         return (dro_threshold){.precision = NAN, .recall = NAN, .f1 = NAN};
