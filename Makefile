@@ -145,11 +145,11 @@ test-peers: all $(VENV)/.done $(EXACT_VENV)/.done ## compare with the Python lib
 	@PYTHON="$(CURDIR)/$(VENV)/bin/python" EXACT_PYTHON="$(CURDIR)/$(EXACT_VENV)/bin/python" DRO="$(CURDIR)/build/dro" \
 	  sh tests/peers/run.sh
 
-zoo-real: all $(ZOO_VENV)/.done ## the defaults on some 180 real tables beside scikit-learn (ONLY=NAME,... or keel; SEEDS=3)
+zoo-real: all $(ZOO_VENV)/.done ## the defaults on some 180 real tables against scikit-learn (ONLY=NAME,... or keel; SEEDS=3)
 	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/real.py build/dro build/tests/zoo-real --only "$(ONLY)" \
 	  --seeds $(or $(SEEDS),3) --jobs $(JOBS)
 
-zoo: ## the defaults on 55 awkward data sets beside scikit-learn (ONLY=plain,heavy or tables; SEEDS=10; LIMIT=SECONDS; PYTHON=one with scikit-learn)
+zoo: ## the defaults on 55 awkward data sets against scikit-learn (ONLY=plain,heavy or tables; SEEDS=10; LIMIT=SECONDS; PYTHON=one with scikit-learn)
 	@sh scripts/deps.sh build
 	@$(QUIET) "configure" cmake --preset cpu
 	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli zoo

