@@ -180,8 +180,12 @@ void cli_help(FILE *to, const cli_command *command)
         snprintf(right, sizeof right, "%s%s%s%s", option->meaning,
                  option->fallback ? " (default " : "", option->fallback ? option->fallback : "",
                  option->fallback ? ")" : "");
-        cli_wrap(to, right, fprintf(to, "  %-*s ", command->settings ? 20 : 18, left),
-                 CLI_PAGE_WIDTH);
+        int width = command->settings ? 20 : 18;
+        if ((int)strlen(left) > width)
+            fprintf(to, "  %s\n%*s", left, width + 3, "");
+        else
+            fprintf(to, "  %-*s ", width, left);
+        cli_wrap(to, right, width + 3, CLI_PAGE_WIDTH);
     }
     if (command->settings)
         fputs("Every other setting is an option too: `dro list settings` shows them all.\n", to);

@@ -641,9 +641,10 @@ const cli_command bench_rates = {
     .summary = "samples that every method needs, with default and with tuned settings",
     .details =
         "Problems: pl (least squares), nonconvex (a bounded loss of the same rows) and data (the\n"
-        "logistic loss of the table --data). A method needs as many samples as the shortest run\n"
-        "that ends with F - F* at a thousandth of its first value. Tuned: the best of --settings\n"
-        "random settings, chosen on other seeds. Runs are shared out over all processors.",
+        "logistic loss of the table --data). The number of samples that a method needs is the\n"
+        "length of its shortest run that ends with F - F* at a thousandth of its first value.\n"
+        "Tuned: the best of --settings random settings, chosen on other seeds. Runs are divided\n"
+        "among all processors.",
     .options = options,
     .run = run,
 };

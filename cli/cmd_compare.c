@@ -142,11 +142,12 @@ const cli_command cmd_compare = {
         "applies to every optimiser that has the parameter; --set recover.lambda=5 applies to\n"
         "one. With --arm 'NAME: OPTIMISER SETTING=VALUE ...' an optimiser can take part several\n"
         "times; config=FILE in an arm uses the settings that a sweep chose. The table shows mean\n"
-        "+- standard error over the seeds on the test set. F is that of the training set. All\n"
-        "runs report it with the objective (or lambda) and tilt of the first robust optimiser,\n"
-        "and each with its own loss and regulariser. Arms with different objectives report their\n"
-        "own F, unless --set report_objective=NAME:X chooses one. DIR also gets report.html. Run\n"
-        "the same command again to resume; finished runs are not repeated.",
+        "+- standard error over the seeds: metrics on the test set, F on the training set. So\n"
+        "that F can be compared, all runs report it for the objective (or lambda) and the tilt\n"
+        "of the first robust optimiser, but each with its own loss and regulariser. If the arms\n"
+        "name different objectives, each reports its own F, unless --set report_objective=NAME:X\n"
+        "chooses one. DIR also gets report.html. Run the same command again to resume; finished\n"
+        "runs are not repeated.",
     .options = options,
     .settings = true,
     .ranks = true,

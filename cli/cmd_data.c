@@ -231,7 +231,7 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"classes", CLI_INTEGER, "N", "40", 0, 1e9, "most classes in the table"},
+    {"classes", CLI_INTEGER, "N", "40", 0, 1e9, "the largest number of classes to list"},
     {"stream", CLI_FLAG, NULL, NULL, 0, 0,
      "read libsvm or csv as a stream, once and in bounded memory"},
     CLI_OPTION_TEXT("label", "COLUMN", "the label column of a csv table; same as label= in SPEC"),
@@ -246,8 +246,8 @@ const cli_command cmd_data = {
         "SPEC is format:path[,option=value...], for example synth:glyphs, cifar10:DIR,imratio=0.1\n"
         "or csv:FILE,label=COLUMN. A comma in a path or a value is written \\, . `dro list\n"
         "formats` shows the formats and their options. Options of every format:\n"
-        "  imratio=R             the first half of the classes keep this share of their\n"
-        "                        examples, the last ones\n"
+        "  imratio=R             the first half of the classes keep only this share of\n"
+        "                        their examples (the last ones in file order)\n"
         "  longtail=exp:R        the largest class has R times the examples of the smallest; or\n"
         "                        pareto:POWER\n"
         "  holdout=SHARE         set this share of every class aside; seed=N\n"

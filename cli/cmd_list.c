@@ -132,14 +132,14 @@ static void print_param(const dro_param *p)
         snprintf(text + used, sizeof text - used, " (%s%g to %g)",
                  p->kind == DRO_PARAM_LIST ? "list of " : "", p->low, p->high);
     }
-    cli_wrap(stdout, text, printf("  %-20s %-18s ", p->name, *p->fallback ? p->fallback : "-"),
+    cli_wrap(stdout, text, printf("  %-22s %-18s ", p->name, *p->fallback ? p->fallback : "-"),
              CLI_PAGE_WIDTH);
 }
 
 static void print_params(const char *name)
 {
     dro_param p;
-    printf("  %-20s %-18s meaning (allowed values)\n", "parameter", "default");
+    printf("  %-22s %-18s meaning (allowed values)\n", "parameter", "default");
     for (int i = 0; dro_optimizer_param(name, i, &p) == DRO_OK; i++)
         print_param(&p);
 }
@@ -373,7 +373,7 @@ static int list_losses(const cli_args *args)
     if (cli_json(args))
         return emit_all(&losses);
     print_all(&losses, "loss");
-    printf("\n  %-20s %-18s meaning (allowed values)\n", "setting", "default");
+    printf("\n  %-22s %-18s meaning (allowed values)\n", "setting", "default");
     dro_param p;
     for (int i = 0; dro_net_param(i, &p) == DRO_OK; i++)
         if (dro_loss_has(NULL, p.name))
@@ -506,14 +506,15 @@ static int list_settings(const cli_args *args)
     dro_setting s;
     if (cli_json(args))
         return emit_settings();
-    printf("  %-20s %-18s meaning (allowed values)\n", "setting", "default");
+    printf("  %-22s %-18s meaning (allowed values)\n", "setting", "default");
     for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++)
         print_group(i);
     printf(
         "\nEach is an option of dro train, compare and sweep (--max-time 30m), a name for --set\n"
-        "(max_time=30m) and a name in config.json. A default of - depends on the data; 'by\n"
-        "optimizer': on the optimiser. 'dro list optimizers NAME' shows the defaults of one, and\n"
-        "those that dro train changes.\n");
+        "(max_time=30m) and a name in config.json. A default of - means that the\n"
+        "setting is not set, or follows from the data; 'by optimizer', that optimisers have\n"
+        "different ones: 'dro list optimizers NAME' shows those of one, and what dro train\n"
+        "changes.\n");
     return 0;
 }
 

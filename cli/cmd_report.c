@@ -96,7 +96,8 @@ static const cli_option options[] = {
      "also write the table as Markdown between <!-- NAME --> and <!-- end -->"},
     {"columns", CLI_TEXT, "A,B,...", "accuracy,balanced_accuracy,worst_class_accuracy,seconds", 0,
      0,
-     "columns of --into: measures; examples:F or seconds:F needed to reach F (F:stay: for good)"},
+     "columns of --into: metrics; examples:F, seconds:F: the cost until F was reached (F:stay: for "
+     "good)"},
     CLI_OPTIONS_END,
 };
 

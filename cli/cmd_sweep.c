@@ -56,7 +56,7 @@ static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
     if (!same)
         return cli_usage("sweep: --by objective: it is not the same function for each objective: "
                          "name one with --set report_objective=NAME:X, or choose by another "
-                         "measure, as in --by balanced_accuracy");
+                         "metric, as in --by balanced_accuracy");
     return status ? status : cli_runs_settle(runs);
 }
 
@@ -275,8 +275,8 @@ static const cli_option options[] = {
                     "values to try; if repeated, all combinations are tried"),
     {"random", CLI_INTEGER, "N", NULL, 1, 10000,
      "try N random settings instead; --grid NAME=LOW..HIGH is a range"},
-    CLI_OPTION_TEXT("by", "MEASURE",
-                    "the measure on the holdout that decides (default balanced_accuracy)"),
+    CLI_OPTION_TEXT("by", "METRIC",
+                    "the metric on the holdout that decides (default balanced_accuracy)"),
     {"out", CLI_TEXT, "DIR", "dro-sweep", 0, 0, "the folder of all runs and of the report"},
     CLI_RUNS_OPTIONS("1"),
     CLI_SETTINGS_OPTIONS,
@@ -293,7 +293,7 @@ const cli_command cmd_sweep = {
         "never on the test set; holdout=0.1 is added to SPEC if it has none. The table shows\n"
         "both. With --by objective all settings are measured with one F, that of the first robust\n"
         "one (or --set report_objective=NAME:X). A grid of losses, regularisers or objectives\n"
-        "changes F itself and needs another measure (or, for objectives, report_objective). DIR\n"
+        "changes F itself and needs another metric (or, for objectives, report_objective). DIR\n"
         "gets best.json, for `dro train --config`, and report.html. Run the same command again to\n"
         "resume; finished runs are not repeated.\n"
         "A run that diverges stops: the default of --on-divergence is stop here.\n"

@@ -35,7 +35,7 @@ static int read_column(const char *word, column *c)
             if (!colon || (valid && (c->stay || !*end)))
                 return 0;
         }
-    return cli_usage("report: --columns %s: expected measures as in accuracy,rare_accuracy, or "
+    return cli_usage("report: --columns %s: expected metrics as in accuracy,rare_accuracy, or "
                      "examples:F and seconds:F: until F is reached, examples:F:stay: for good",
                      word);
 }
@@ -198,7 +198,7 @@ int cli_report_into(dro_report *report, const char *where, const char *words)
     size_t size = 0;
     int count = cli_runs_split(words, parts, COLUMNS), status = 0;
     if (count < 1)
-        return cli_usage("report: --columns %s: expected up to %d measures with commas between",
+        return cli_usage("report: --columns %s: expected up to %d metrics with commas between",
                          words, COLUMNS);
     for (int k = 0; k < count && status == 0; k++)
         status = read_column(parts[k], &columns[k]);

@@ -159,7 +159,7 @@ static void drop_doubles(cli_sweep *sweep)
     sweep->count = kept;
 }
 
-/* ---- the measure ---- */
+/* ---- the metric ---- */
 
 static int read_measure(cli_sweep *sweep, const char *wanted)
 {
@@ -190,7 +190,7 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
     return cli_usage("sweep: --by %s: expected one of %s", wanted, all);
 }
 
-/* Refuses a measure that cannot compare the settings because each has its own: F depends on the
+/* Refuses a metric that cannot compare the settings because each has its own: F depends on the
  * loss, the regulariser and the prior. A recipe or a file may set them. */
 static int check_measure(const cli_sweep *sweep)
 {
@@ -208,7 +208,7 @@ static int check_measure(const cli_sweep *sweep)
             changes = changes || strcmp(name, of_f[i]) == 0;
         if (changes && sweep->axes[k].count != 1)
             return cli_usage("sweep: --by %s: it is not the same function for each %s of --grid: "
-                             "choose by another measure, as in --by balanced_accuracy",
+                             "choose by another metric, as in --by balanced_accuracy",
                              dro_measure_name(sweep->by), name);
     }
     return 0;

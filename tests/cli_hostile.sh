@@ -1,6 +1,6 @@
 #!/bin/sh
 # What must not happen: files of somebody else that a run overwrites, data that changes under a run, messages of many
-# lines, pipes that are waited for, and real targets that are mostly 0 taken for a run that diverges. $1: the program.
+# lines, pipes that are waited for, and real-valued targets that are mostly 0 taken for a run that diverges. $1: the program.
 . "$(dirname "$0")/expected/check.sh"
 dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
 cd "$work" || exit 1

@@ -101,7 +101,7 @@ has "RMSE" out
 run 0 report real --out real.html
 grep -q "RMSE [0-9.]*, R2" real.html || fail "the list of runs has no RMSE"
 run 1 train --data real.csv --label y --recipe imbalanced --out none
-has "recipes are for classes, the label is a number to predict" err
+has "recipes are for classes, the label is a real-valued target" err
 
 # ---- groups: a table at the end, and in the report ----
 awk 'BEGIN { srand(2); print "a,g,y"
@@ -111,7 +111,7 @@ has "north" out
 run 0 report groups --out groups.html
 grep -q 'figure id="per-group"' groups.html && grep -q '>north<' groups.html || fail "the report has no table by group"
 
-# ---- the errors of a stream's real targets are in their own unit ----
+# ---- the errors of a stream's real-valued targets are in their own unit ----
 awk 'BEGIN { srand(9); print "a,y"; for (i = 0; i < 2000; i++) { a = rand(); print a "," 1000 * a + 100 * rand() } }' >metres.csv
 run 0 train --progressive --data metres.csv,target=real --label y --threads 1 --out metres --json
 rmse=$(sed -n 's/.*"rmse": \([0-9.e-]*\).*/\1/p' out | head -n 1)

@@ -296,7 +296,7 @@ static void test_csv_real(void **state)
     for (size_t k = 0; k < sizeof reals / sizeof reals[0]; k++) {
         data = opened(spec_for("csv", reals[k], ",label=t"), &train, &test);
         assert_int_equal(info_of(data).classes, 0);
-        assert_non_null(strstr(dro_data_remark(data, 0), "a number to predict"));
+        assert_non_null(strstr(dro_data_remark(data, 0), "a real-valued target"));
         dro_data_close(data);
         OK(ctx, dro_data_open(ctx, spec_for("csv", reals[k], ",label=t,target=class"), &data));
         assert_true(info_of(data).classes > 2);

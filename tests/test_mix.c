@@ -221,7 +221,7 @@ static void test_refused(void **state)
     FAILS(l.ctx, dro_loader_create(data, DRO_TRAIN, &l.o, &loader), DRO_ERR_UNSUPPORTED,
           "expected images with classes, not real-valued targets");
     dro_data_close(data);
-    refused(l.ctx, &images, "cutmix", "the label of images is a class: a number to predict");
+    refused(l.ctx, &images, "cutmix", "the label of images is a class: a real-valued target");
     close_loading(&l);
 }
 

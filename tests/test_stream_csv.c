@@ -194,7 +194,7 @@ static void test_labels(void **state)
     }
 }
 
-/* Labels that a data set takes for numbers to predict are numbers of a stream too. */
+/* Labels that a data set takes for real-valued targets are so of a stream too. */
 static void test_numbers(void **state)
 {
     (void)state;

@@ -57,7 +57,8 @@ static double by_rule(const char *words, const facts *f, double usual)
         return 0.02 * few;
     if (strcmp(words, "eta / max(s, |x|^2 / 500), or its root; streams: eta / |x|") == 0)
         return f->square > 4 ? usual / f->square : usual;
-    if (strcmp(words, "50 log(classes); real targets: 25, or more where their tail is heavy") == 0)
+    if (strcmp(words,
+               "50 log(classes); real-valued targets: 25, or more where their tail is heavy") == 0)
         return 50 * log(2);
     if (strcmp(words, "10 / examples") == 0)
         return 10 / n;

@@ -63,12 +63,12 @@ static void test_refused(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {HELD "best=rmse", "best=rmse requires a real-valued target: choose another measure for"},
+        {HELD "best=rmse", "best=rmse requires a real-valued target: choose another metric for"},
         {HELD "best=mae", "best=mae requires a real-valued target"},
         {HELD "best=r2", "best=r2 requires a real-valued target"},
-        {REAL "best=accuracy", "best=accuracy requires classes: choose another measure"},
-        {REAL "best=auroc", "best=auroc requires two classes: choose another measure"},
-        {HELD "patience=2", "patience needs a measure: set best, as in best=balanced_accuracy"},
+        {REAL "best=accuracy", "best=accuracy requires classes: choose another metric"},
+        {REAL "best=auroc", "best=auroc requires two classes: choose another metric"},
+        {HELD "patience=2", "patience needs a metric: set best, as in best=balanced_accuracy"},
         {TABLE "best=loss", "best and patience need a holdout: write csv:"},
         {"data=csv:%/t.csv,label=y,holdout=0.001 best=loss", "is empty: write a larger share"},
         {REAL "optimizer=recover tilt=class", "the data has no classes: use tilt=example"},
@@ -100,7 +100,7 @@ static void test_refused(void **state)
          "train all of a layer or nothing"},
         {"data=libsvm:%/wide3.svm,features=4999", "sparse rows of 5000 features with 3 classes"},
         {"data=csv:%/one.csv,label=y", "one.csv,label=y: all examples are of one class"},
-        {REAL "recipe=imbalanced", "recipes are for classes, the label is a number to predict"},
+        {REAL "recipe=imbalanced", "recipes are for classes, the label is a real-valued target"},
         {WIDE "progressive=yes best=accuracy", "a stream has no holdout and starts at zero"},
         {WIDE "progressive=yes patience=2", "leave out best, patience, init"},
         {WIDE "progressive=yes init=x", "a stream has no holdout and starts at zero"},
@@ -346,7 +346,7 @@ static void test_image_arrays(void **state)
     }
     dro_train *t = train_of("data=npy:%/x.npy,labels=%/t.npy,target=real model=mlp:4");
     FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED,
-          "the label of images is a class: a number to predict requires a table");
+          "the label of images is a class: a real-valued target requires a table");
     dro_train_destroy(t);
 }
 

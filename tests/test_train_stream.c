@@ -509,9 +509,9 @@ static void test_loss(void **state)
     write_wide(true);
     for (int stream = 0; stream < 2; stream++) {
         FAILS(ctx, train_rows(stream, true, "loss=logistic", &other), DRO_ERR_UNSUPPORTED,
-              "with a real target: expected squared");
+              "with a real-valued target: expected squared");
         FAILS(ctx, train_rows(stream, true, "loss=cross-entropy", &other), DRO_ERR_UNSUPPORTED,
-              "with a real target: expected squared");
+              "with a real-valued target: expected squared");
         FAILS(ctx, train_rows(stream, true, "recipe=imbalanced", &other), DRO_ERR_UNSUPPORTED,
               "for classes");
         OK(ctx, train_rows(stream, true, "", &plain));

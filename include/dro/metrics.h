@@ -8,10 +8,10 @@
 extern "C" {
 #endif
 
-/* X(name, CODE, title, better, unit, meaning): one row for each measure. better: 1 if larger values
+/* X(name, CODE, title, better, unit, meaning): one row for each metric. better: 1 if larger values
  * are better, else -1. unit "%": a share of 1. Records, TensorBoard's tags, `best`, reports and
  * `dro sweep --by` come from this list; the function of the same name in src/train/metrics.c
- * computes a measure. */
+ * computes a metric. */
 #define DRO_METRIC_LIST(X)                                                                         \
     X(accuracy, ACCURACY, "Accuracy", 1, "%",                                                      \
       "share of the examples that are classified correctly")                                       \

@@ -23,7 +23,7 @@ extern "C" {
 
 typedef struct dro_report dro_report;
 
-/* The columns of a report: the measures of dro/metrics.h and these, as rows of the same form. A
+/* The columns of a report: the metrics of dro/metrics.h and these, as rows of the same form. A
  * class is rare if it has less than half the training examples of the most common class. */
 #define DRO_MEASURE_LIST(X)                                                                        \
     DRO_METRIC_LIST(X)                                                                             \

@@ -15,10 +15,10 @@
  *                       positive= is given
  * libsvm:
  *     features=D        required: the number of features. A larger index is an error
- *     learn=N           the first N rows (default 256) determine the classes, as for csv, from
- *                       whole numbers; opening reads them. Where these are 1 and -1, or 1 and 0, or
- *                       one of them, the rest is read with labels=sign. In a training run they also
- *                       determine the scale of the columns
+ *     learn=N           opening reads the first N rows (default 256). Their labels, which must be
+ *                       whole numbers, are the classes. If these are 1 and -1, or 1 and 0, or only
+ *                       one of them, the rest is read with labels=sign. In a training run these
+ *                       rows also determine the scale of the columns
  *     labels=sign       labels are 1 and -1 or 1 and 0, y is 1 or -1; others are an error
  *     labels=classes labels=written positive=LABEL classes=A:B:C    as for csv, below
  *     base=0|1          the first index, default 1

@@ -49,7 +49,7 @@ typedef enum dro__loss_of { DRO__OF_CLASS, DRO__OF_TARGETS } dro__loss_of;
       DRO__SET(smoothing) | DRO__SET(smoothing_head) | DRO__SET(tau), prior_shift, 0,              \
       "classes: cross-entropy after tau log(prior) is added to each logit; for rare classes")      \
     X(SQUARED, squared, "squared", TARGETS, SQUARED, 0, NULL, 1,                                   \
-      "numbers to predict, or classes as 0 and 1: half the squared error, summed over outputs")    \
+      "real-valued targets, or classes as 0 and 1: half the squared error, summed over outputs")   \
     X(LOGISTIC, logistic, "logistic", TARGETS, LOGISTIC, 0, NULL, 1,                               \
       "classes, each output by itself: log(1 + exp(-z)) for the true one, else log(1 + exp(z))")   \
     X(LDAM, ldam, "ldam", CLASS, SOFTMAX, DRO__SET(ldam_margin), class_margin, 0,                  \

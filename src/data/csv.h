@@ -1,7 +1,7 @@
 /* CSV in steps: csv_parse.c cuts the text into cells, csv_cell.c says what a cell holds, csv_form.c
  * reads the options and finds the header, the label and the group column, csv_encode.c turns cells
- * into features, csv_keep.c lets a model keep how, csv_remarks.c says what may surprise;
- * format_csv.c makes a data set of it, stream_csv.c a stream. */
+ * into features, csv_keep.c saves and restores the encoding of a model, csv_remarks.c reports
+ * surprising cells; format_csv.c makes a data set of the rows, stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 
@@ -65,8 +65,9 @@ typedef struct dro__csv_source {
 
 void dro__csv_source_free(dro__csv_source *source);
 
-/* All rows. separator 0: the one of , ; tab | that the first line has most of; a run of spaces
- * where no line has any of these and all have as many cells between spaces. */
+/* All rows. separator 0: the one of , ; tab | that occurs most often in the first line; runs of
+ * spaces where no line has any of these and all lines have the same number of cells between
+ * spaces. */
 dro_status dro__csv_parse(dro__csv *csv, dro__csv_source *source);
 /* One more row at the end of csv; *got is false at the end of the input. Zero csv, set ctx and
  * name. */
@@ -138,7 +139,7 @@ typedef struct dro__csv_form {
 enum { DRO__DECIMAL_AUTO, DRO__DECIMAL_POINT, DRO__DECIMAL_COMMA };
 enum { DRO__MARK_DROP = 1, DRO__MARK_CATEGORICAL };
 
-/* Whether the labels of a table are numbers to predict, and not the names of classes. Numbers with
+/* Whether the labels of a table are real-valued targets, and not the names of classes. Numbers with
  * fractions: more than ten of them, or most rows have their own; whole numbers: more than twenty,
  * of which half have few rows. */
 dro_status dro__csv_find_real(const dro__csv *csv, const dro__csv_form *form,

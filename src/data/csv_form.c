@@ -193,8 +193,8 @@ static dro_status no_column(const dro__csv *csv, const char *option, const char 
                      csv->name, option, text, all, csv->columns);
 }
 
-/* Columns of this name, the last of them in *column; bare: 'name' in single quotes, as some
- * programs write a header. */
+/* How many columns have this name, and the last of them in *column. bare: also 'name' in single
+ * quotes, as some programs write headers. */
 static size_t count_columns(const dro__csv *csv, const char *text, bool bare, size_t *column)
 {
     const char *cell = csv->header;

@@ -45,7 +45,7 @@ static dro_status number_of(const dro__csv *csv, int64_t row, size_t column, con
         if (*number >= DRO__CSV_CATEGORIES_MAX)
             return dro__csv_bad_cell(
                 csv, row, column, cell,
-                "at most 65536 different ones (target=real reads real targets)");
+                "at most 65536 different ones (target=real reads real-valued targets)");
         return DRO_OK;
     }
     *number = dro__names_find(names, cell, length);
@@ -137,7 +137,7 @@ static dro_status choose_target(reader *r)
         DRO_TRY(dro__csv_find_real(&r->train, &r->form, &r->classes, &real));
     if (real) {
         DRO_TRY(dro__remark(r->d,
-                            "%s: %zu different numbers: a number to predict, as with target=real; "
+                            "%s: %zu different numbers: a real-valued target, as with target=real; "
                             "target=class makes each of them a class",
                             name, r->classes.count));
         dro__names_free(&r->classes);
@@ -390,7 +390,7 @@ const dro__format dro__format_csv = {
         "feature\n"
         "                says so; a missing text is a category of its own. missing=refuse: an "
         "error\n"
-        "target=         real: the label is a number to predict; class: the name of a class; if "
+        "target=         real: the label is a real-valued target; class: the name of a class; if "
         "not given, real\n"
         "                for more than 10 different numbers with fractions, or more than 20 whole "
         "ones of\n"

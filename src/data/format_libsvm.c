@@ -134,7 +134,8 @@ static dro_status new_spelling(dro__libsvm *r, const char *text, size_t length, 
                    c->expected ? c->expected
                                : "one that the training file has, or a list as in classes=0:1");
     if (*number < 0)
-        return bad(r, text, "one more label", "at most 65536 (target=real reads real targets)");
+        return bad(r, text, "one more label",
+                   "at most 65536 (target=real reads real-valued targets)");
     return DRO_OK;
 }
 

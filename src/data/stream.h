@@ -40,7 +40,7 @@ struct dro__row_reader {
     void *state;
     const char *const *classes; /* (class_count) names, or NULL */
     int32_t class_count;
-    bool real;   /* csv: the label is a number to predict */
+    bool real;   /* csv: the label is a real-valued target */
     bool learns; /* the first rows show the classes */
 };
 

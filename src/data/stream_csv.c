@@ -147,7 +147,7 @@ static dro_status choose_target(dro__row_reader *r, source *s)
         return DRO_OK;
     dro__csv_column_name(&s->learned, s->form.label, name, sizeof name);
     DRO_TRY(dro__remark(&r->data,
-                        "%s: %zu different numbers in the first %lld rows: a number to predict, "
+                        "%s: %zu different numbers in the first %lld rows: a real-valued target, "
                         "as with target=real",
                         name, s->classes.count, (long long)s->learned.rows));
     dro__names_free(&s->classes);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* SIGN: 1 and either -1 or 0. CLASSES: any number, which the first rows or classes= show. */
+/* SIGN: 1 and either -1 or 0. CLASSES: any number; those of the first rows, or of classes=. */
 typedef enum labels { SIGN, CLASSES, WRITTEN, ONE } labels;
 
 typedef struct source {
@@ -98,7 +98,7 @@ static dro_status open_rows(dro__row_reader *r)
     return DRO_OK;
 }
 
-/* SIGN: the labels of two classes, 1 and either -1 or 0; ONE: positive= and all others. */
+/* SIGN: two classes, labelled 1 and either -1 or 0. ONE: the label of positive=, and all others. */
 static dro_status two_classes(const dro__row_reader *r, source *s, float *y)
 {
     if (s->positive) {
@@ -143,8 +143,9 @@ static float target_of(const source *s, int32_t class)
     return class ? 1 : -1;
 }
 
-/* The first rows have the numbers of their classes in the order of appearance. Where these are 1
- * and -1, or 1 and 0, or only one of them, the rest is read so too: the other may come later. */
+/* In the first rows, classes are numbered in the order of appearance. If their labels are 1 and -1,
+ * or 1 and 0, or only one of these, the rest is read with labels=sign: the other label may come
+ * later. */
 static dro_status learn(dro__row_reader *r, dro__table *first)
 {
     source *s = r->state;

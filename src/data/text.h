@@ -41,7 +41,7 @@ const char *dro__classes_name(const dro__classes *classes, size_t number);
 typedef struct dro__libsvm {
     dro_context *ctx;
     const char *name;      /* of the file, for errors */
-    dro__classes *classes; /* NULL: real targets */
+    dro__classes *classes; /* NULL: real-valued targets */
     dro__table *table;
     int32_t base;     /* of the indices: 1 or 0 */
     int32_t limit;    /* features may not exceed it, 0: no limit */

@@ -47,7 +47,7 @@ static dro_status start(dro_optimizer *o)
 
 static const dro__param_row own[] = {
     DRO__REAL("momentum", momentum, settings, "0.9", 0, 0.9999, "momentum of the direction"),
-    DRO__CHOICE("nesterov", nesterov, settings, "no", "no|yes", "look ahead along the direction"),
+    DRO__CHOICE("nesterov", nesterov, settings, "no", "no|yes", "Nesterov momentum"),
     DRO__PARAMS_END,
 };
 

@@ -72,7 +72,7 @@ const dro__param_row dro__params_tilt[] = {
     DRO__REAL("switch_lambda", switch_lambda, S, "0", 0, 1e12,
               "lambda after the switch; 0: unchanged"),
     DRO__CHOICE("switch_tilt", switch_tilt, S, "same", "same|" LEVELS, "the tilt after the switch"),
-    DRO__REAL("cap", cap, S, "10", 1, 60, "exponents beyond it continue as the tangent of exp"),
+    DRO__REAL("cap", cap, S, "10", 1, 60, "above this exponent, exp is replaced by its tangent"),
     DRO__PARAMS_END,
 };
 
@@ -89,7 +89,7 @@ const dro__param_row dro__params_batch[] = {
     DRO__CHOICE("tilt", tilt, S, "example", LEVELS, TILT_MEANS),
     DRO__CHOICE("group_prior", group_prior, S, "uniform", "uniform|data",
                 "prior over the classes or groups: uniform, or their shares of the data"),
-    DRO__REAL("cap", cap, S, "10", 1, 60, "exponents beyond it continue as the tangent of exp"),
+    DRO__REAL("cap", cap, S, "10", 1, 60, "above this exponent, exp is replaced by its tangent"),
     DRO__REAL("gamma", gamma, S, "0.03", 1e-9, 1, "weight of the newest batch in u"),
     DRO__REAL("heaviest", heaviest, S, "3", 0, 1e9,
               "limit of a batch's mean weight at the largest eta; it grows as eta falls, in "

@@ -60,7 +60,7 @@ typedef struct dro__report_setting {
 
 /* The sweep that a run is part of. */
 typedef struct dro__sweep {
-    int by;       /* the measure that chose */
+    int by;       /* the metric that chose */
     double held;  /* it, on the holdout, NaN: not known */
     bool chosen;  /* the run has the settings that were chosen */
     char **names; /* (count) of the settings that were tried, in their order */
@@ -151,7 +151,7 @@ dro__sweep *dro__sweep_read(const struct json_t *best, struct json_t *config,
                             const struct json_t *result);
 #endif
 void dro__sweep_destroy(dro__sweep *sweep); /* NULL is fine */
-/* The measure that chose when all runs are of a sweep, -1: they are not. */
+/* The metric that chose when all runs are of a sweep, -1: they are not. */
 int dro__report_sweep(const dro_report *report);
 bool dro__sweep_has(const dro__sweep *sweep, const char *name); /* among its names */
 const char *dro__setting_short(const char *name); /* without the group of settings that it is in */

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Trains one candidate as the run would. measure: of the holdout, higher is better. */
+/* Trains one candidate as the run would. metric: on the holdout, higher is better. */
 typedef struct candidate {
-    const char *model, *measure;
+    const char *model, *metric;
     double value;
     int64_t examples; /* of the holdout */
 } candidate;
@@ -16,14 +16,14 @@ typedef struct candidate {
 static void judge(const dro_train *t, const dro_metrics *m, candidate *c)
 {
     c->examples = m->examples;
-    c->measure = m->classes == 2 ? "AUROC" : "accuracy";
+    c->metric = m->classes == 2 ? "AUROC" : "accuracy";
     c->value = m->classes == 2 ? m->auroc : m->accuracy;
     if (m->classes > 2 && t->set.recipe) {
-        c->measure = "balanced accuracy";
+        c->metric = "balanced accuracy";
         c->value = m->balanced_accuracy;
     }
     if (m->classes == 0) {
-        c->measure = "loss";
+        c->metric = "loss";
         c->value = -m->loss;
     }
 }
@@ -88,6 +88,6 @@ dro_status dro__choose_model(dro_train *t)
     bool mlp = c[1].value > c[0].value + margin;
     snprintf(t->set.model, sizeof t->set.model, "%s", c[mlp].model);
     dro__note(t, "model auto: %s (%s on the holdout: linear %.4g, mlp %.4g)", c[mlp].model,
-              c[0].measure, fabs(c[0].value), fabs(c[1].value));
+              c[0].metric, fabs(c[0].value), fabs(c[1].value));
     return DRO_OK;
 }

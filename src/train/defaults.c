@@ -226,7 +226,7 @@ static const row rows[] = {
     ROW(NULL, NULL, "hidden", "reg", "l2", "networks overfit small tables"),
     ROW(prior_of, NULL, "hidden", "reg_strength", "10 / examples", "a prior worth ten examples"),
     ROW(lambda_of, NULL, "tables", "lambda",
-        "50 log(classes); real targets: 25, or more where their tail is heavy",
+        "50 log(classes); real-valued targets: 25, or more where their tail is heavy",
         "mild: probabilities stay calibrated; a smaller lambda is more robust"),
     ROW(NULL, NULL, "images", "lambda", "20",
         "mild: images with very high losses are often mislabelled"),

@@ -22,7 +22,7 @@ enum {
 /* Multiple of the start: the sampling error of one batch. */
 static const double ABOVE = 1.02;
 
-/* Of real targets, relative to their mean: the mean square and the largest square. */
+/* Of real-valued targets, relative to their mean: the mean square and the largest square. */
 typedef struct around {
     double square, farthest;
 } around;
@@ -53,8 +53,8 @@ double dro__constant_loss(const dro_train *t)
 }
 
 /* F is the mean loss + its variance / (2 lambda) + ...: with 25 variance / mean it is 2 % above the
- * mean. The loss of real targets is half a square, of mean 1/2 and variance (fourth - 1) / 4 in
- * their unit. */
+ * mean. The loss of real-valued targets is half a square, of mean 1/2 and variance (fourth - 1) / 4
+ * in their unit. */
 double dro__gentle_lambda(const dro_train *t)
 {
     const double times = 50;
@@ -64,8 +64,8 @@ double dro__gentle_lambda(const dro_train *t)
     return fmax(times / 2, times / 4 * (fourth - 1));
 }
 
-/* The loss of a batch that a constant predicts as well; for real targets the worst batch, which has
- * the target farthest from the mean. The first batch may have no such target. */
+/* The loss of a batch that a constant predicts as well; for real-valued targets the worst batch,
+ * which has the target farthest from the mean. The first batch may have no such target. */
 static double constant_loss(const dro_train *t)
 {
     around a;

@@ -1,4 +1,4 @@
-/* Figures from logits, added up batch by batch. A measure is a row of DRO_METRIC_LIST and a
+/* Figures from logits, added up batch by batch. A metric is a row of DRO_METRIC_LIST and a
  * function of its name below.
  *
  * balanced accuracy  the mean of the classes' accuracies (classes without examples are left out)
@@ -251,7 +251,7 @@ static void areas(const scored *s, size_t count, double *roc, double *precision)
     *precision = all > 0 ? average / all : NAN;
 }
 
-/* ---- working out: one function for each measure; what does not apply is NaN ---- */
+/* ---- working out: one function for each metric; what does not apply is NaN ---- */
 
 static double get_loss(dro__tally *m)
 {

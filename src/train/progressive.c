@@ -1,11 +1,11 @@
 /* The loop over a stream: each batch is predicted by the present weights, then learned from. The
  * model is linear on sparse rows (logistic or squared loss; cross-entropy for more than two
- * classes), memory does not grow, and there need be no end.
+ * classes). Memory does not grow, and the stream may be endless.
  *
- * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has
- * predicted a batch that it has yet to learn from. A file, or a table from standard input, is read
- * again up to where the run was; other standard input goes on with what comes. The last batch is as
- * long as there are rows: it is predicted and learned from too. */
+ * The last batches are kept, and saved in the checkpoint, because an optimiser that looks ahead has
+ * predicted a batch on which it has not trained yet. A resumed run reads a file, or a table from
+ * standard input, again up to where it was; other standard input continues with the rows that
+ * arrive. The last batch has the rows that are left: it is predicted and trained on too. */
 #include "stream_run.h"
 
 #include <math.h>

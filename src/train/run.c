@@ -138,7 +138,7 @@ static dro_status make_vectors(dro_train *t)
     return DRO_OK;
 }
 
-/* What a measure requires but the data lacks; NULL: nothing. */
+/* What a metric requires but the data lacks; NULL: nothing. */
 static const char *best_needs(const char *best, const dro_data_info *i)
 {
     if (strcmp(best, "loss") == 0 || strcmp(best, "objective") == 0)
@@ -164,12 +164,12 @@ static dro_status check_settings(dro_train *t)
                          s->data);
     if (s->patience && !s->best)
         return dro__fail(t->ctx, DRO_ERR_STATE,
-                         "patience needs a measure: set best, as in best=balanced_accuracy");
+                         "patience needs a metric: set best, as in best=balanced_accuracy");
     char best[64];
     dro_train_get(t, "best", best, sizeof best);
     const char *needs = s->best ? best_needs(best, &t->task.info) : NULL;
     if (needs)
-        return dro__fail(t->ctx, DRO_ERR_DATA, "best=%s requires %s: choose another measure for %s",
+        return dro__fail(t->ctx, DRO_ERR_DATA, "best=%s requires %s: choose another metric for %s",
                          best, needs, s->data);
     return DRO_OK;
 }

@@ -1,6 +1,6 @@
 /* The linear model on sparse rows of many features: dro_linear trains it, or the loop over a stream
  * (progressive.c); the backend's rows_dot evaluates. One weight per feature and no bias; two
- * classes (logistic or squared loss) or a real target (squared loss). A stream may have more
+ * classes (logistic or squared loss) or a real-valued target (squared loss). A stream may have more
  * classes: one weight per feature for each of them, and cross-entropy. */
 #include "text.h"
 #include "train.h"
@@ -18,7 +18,7 @@ static void name_place(const dro__task *t, char *text, size_t size)
                                                : snprintf(text, size, "sparse rows of %zu features",
                                                           t->info.features - (t->data->bias != 0));
     if (t->regression)
-        snprintf(text + used, size - (size_t)used, " with a real target");
+        snprintf(text + used, size - (size_t)used, " with a real-valued target");
     else if (t->outputs > 2)
         snprintf(text + used, size - (size_t)used, " of %zu classes", t->outputs);
 }

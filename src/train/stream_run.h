@@ -72,7 +72,8 @@ typedef struct dro__stream_run {
     dro__tally all, window;
     uint64_t reported;  /* examples at the last line */
     dro__robust coming; /* what the next window is measured by */
-    /* two batches long; margins (rows, heads): heads is 1, or more than two classes */
+    /* two batches long; margins (rows, heads): heads is 1, or the number of classes if more than
+     * two */
     float *margins, *scaled, *logits, *losses;
     float *column;  /* (rows) margins of one class */
     int64_t *order; /* 0, 1, 2, ... */

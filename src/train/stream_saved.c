@@ -1,4 +1,4 @@
-/* A stream in a checkpoint: the last batches, the measures so far, and how far the input was
+/* A stream in a checkpoint: the last batches, the metrics so far, and how far the input was
  * read. */
 #include "stream_run.h"
 

@@ -29,9 +29,9 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
     if (c->train && info->examples[DRO_TRAIN] < 1)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: there are no training examples", c->data);
     if (c->train && t->images && info->classes == 0)
-        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s: the label of images is a class: a number to predict requires a table",
-                         c->data);
+        return dro__fail(
+            t->ctx, DRO_ERR_UNSUPPORTED,
+            "%s: the label of images is a class: a real-valued target requires a table", c->data);
     if (info->classes == 1 && c->train)
         return dro__fail(t->ctx, DRO_ERR_DATA,
                          "%s: all examples are of one class, '%.60s': expected two or more",
@@ -44,7 +44,7 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
         DRO_TRY(dro__trainable(t->data));
     if (info->classes == 0 && c->settings && c->settings->set.recipe)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s: recipes are for classes, the label is a number to predict "
+                         "%s: recipes are for classes, the label is a real-valued target "
                          "(target=class makes each number a class)",
                          c->data);
     if (c->train && !t->images && !dro__model_of_rows(t->model))

@@ -87,7 +87,7 @@ bool dro__reported_objective(const dro_train *t, dro__objective *o);
  * lbfgs, where the loss is convex and nothing was given that lbfgs does not have. */
 void dro__choose_optimizer(dro_train *t);
 /* The loss of a model that predicts the same for every example: log(classes), or half the variance
- * of real targets. */
+ * of real-valued targets. */
 double dro__constant_loss(const dro_train *t);
 /* Of which F is about 2 % above the mean loss of such a model, and 50 times that loss at least. */
 double dro__gentle_lambda(const dro_train *t);
@@ -332,7 +332,7 @@ void dro__ranks_done(dro_train *t, unsigned wants);
  * An error where that is a loss, or a setting of one, that the rows have not. */
 dro_status dro__row_loss(dro__task *task, const dro__model_choice *choice);
 /* Weight vectors of the linear model on rows, one behind the other: one for each class; two
- * classes, or a real target, have one. */
+ * classes, or a real-valued target, have one. */
 static inline size_t dro__row_heads(const dro__task *task)
 {
     return task->outputs > 2 ? task->outputs : 1;
