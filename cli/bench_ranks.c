@@ -106,7 +106,7 @@ static int run(const cli_args *args)
     dro_status status = dro_comm_open(ctx, &comm);
     cli_mute(dro_comm_rank(comm) > 0);
     if (status == DRO_OK && dro_comm_size(comm) == 1)
-        result = cli_usage("bench ranks measures several: expected mpirun -n 2 dro bench ranks");
+        result = cli_usage("bench ranks needs several ranks: expected mpirun -n 2 dro bench ranks");
     for (int k = 0; status == DRO_OK && !result && k < SIZES; k++)
         status = measure(ctx, comm, sizes[k], rounds, &t.gather, &t.sum[k]);
     if (status != DRO_OK)

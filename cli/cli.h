@@ -47,7 +47,7 @@ typedef struct cli_command {
     const cli_option *options; /* --json, --help, --backend and --threads come by themselves */
     bool settings;             /* it has the settings of a run as options, too, */
     const char *without;       /* (optional) but for this one */
-    bool ranks;                /* it shares its work out over the ranks of mpirun */
+    bool ranks;                /* it divides its work among the ranks of mpirun */
     int least, most;           /* how many words without dashes it takes */
     int (*run)(const cli_args *args);
     void (*more)(FILE *to); /* (optional) prints more of --help, after details */
@@ -108,11 +108,11 @@ void cli_wrapped(FILE *to, const char *text);
 /* A progress line on stderr when that is a terminal; NULL clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_progress_width(void); /* letters that fit on it */
-/* patience.c: what goes on in silence, as a progress line or, elsewhere and after a while, one line
- * on stderr; and the end of that. */
+/* busy.c: says what the program is doing while it prints nothing: as a progress line on a terminal,
+ * elsewhere as one line on stderr after a delay; and ends that. */
 void cli_busy(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_ready(void);
-/* For how many seconds nothing need be said. */
+/* The delay, in seconds. */
 double cli_busy_delay(void);
 /* A first line for what takes a while: the command and the machine; with --json by cli_busy. */
 void cli_begin(const cli_args *args);
@@ -154,8 +154,8 @@ void cli_table_print(cli_table *table);
 void cli_wrap(FILE *to, const char *text, int indent, int width);
 enum { CLI_PAGE_WIDTH = 100 }; /* of help texts and lists */
 
-/* A file that is written beside its place and put there when it is whole; a pipe or a device is
- * written to. */
+/* A file that is written under a temporary name and renamed when it is complete; a pipe or a device
+ * is written to directly. */
 typedef struct cli_file {
     FILE *to;
     const char *name;

@@ -128,7 +128,7 @@ static bool take_bytes(cli_one *one)
     if (size < 0 && (errno == EINTR || errno == EAGAIN))
         return true;
     if (size < 0) {
-        snprintf(one->note, sizeof one->note, "what it says cannot be read: %s", strerror(errno));
+        snprintf(one->note, sizeof one->note, "its output cannot be read: %s", strerror(errno));
     }
     if (size <= 0)
         return false;
@@ -306,7 +306,7 @@ static void read_pipes(const cli_runs *runs)
             end(runs, whose[k]);
 }
 
-/* Prints its line, with the progress of all runs. */
+/* Prints the error of a failed run, with the remedy for this command. */
 static int print_failure(const cli_one *one)
 {
     const char *way = strstr(one->note, ", then resume");

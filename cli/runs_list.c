@@ -228,8 +228,9 @@ int cli_runs_settle(cli_runs *runs)
                                "only once: use a file",
                                command, data);
         if (status == 0 && strcmp(data, all) != 0)
-            status = cli_usage("%s: %s would be on %s and %s on %s: give --data, which is for all",
-                               command, runs->list[0].name, all, one->name, data);
+            status =
+                cli_usage("%s: %s would use %s and %s would use %s: give --data for all of them",
+                          command, runs->list[0].name, all, one->name, data);
     }
     return status;
 }

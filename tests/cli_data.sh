@@ -100,7 +100,7 @@ wrong "csv:$work/nameless,label=9" "expected a number from 1 to 3 (there is no h
 wrong "csv:$work/t.csv,label=y,imratio=2" "imratio=2: expected a number from 0 to 1"
 wrong "libsvm:$work/nan" "line 2: value of '2:nan': expected a finite number"
 wrong "libsvm:$work/empty" "has no rows"
-wrong "list:$work/climbs,root=$work" "line 1: the path '../x.jpg' climbs"
+wrong "list:$work/climbs,root=$work" "line 1: the path '../x.jpg' has '..'"
 wrong "list:$work/absolute,root=$work" "line 1: the path '/x.jpg' is absolute"
 wrong "images:$work/none" "expected a folder of images for each class"
 wrong "cifar10:$work/none" "data_batch_1.bin is missing"
@@ -184,7 +184,7 @@ for way in skip_bad=9 skip_bad=9,size=8; do
     rm -rf "$work/run3"
 done
 run 1 $train --data "images:$work/pictures" --out "$work/run3"
-has "(skip_bad=N goes on without it)" err
+has "(skip_bad=N tolerates it)" err
 rm -r "$work/pictures/train/c"
 for k in 0 1 2 3 4 5 6 7; do printf 'P5 2 2' >"$work/pictures/test/b/$k.pgm"; done
 run 0 eval --weights "$work/run/weights.safetensors" --data "images:$work/pictures,skip_bad=9"

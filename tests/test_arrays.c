@@ -179,7 +179,7 @@ static void test_sparse(void **state)
     columns[3] = FEATURES;
     FAILS(ctx, dro_data_from_arrays(ctx, &s, NULL, NULL, &d), DRO_ERR_DATA, "below 2");
     columns[3] = 0, columns[2] = 0;
-    FAILS(ctx, dro_data_from_arrays(ctx, &s, NULL, NULL, &d), DRO_ERR_DATA, "rising");
+    FAILS(ctx, dro_data_from_arrays(ctx, &s, NULL, NULL, &d), DRO_ERR_DATA, "increasing");
     s.values = NULL;
     FAILS(ctx, dro_data_from_arrays(ctx, &s, NULL, NULL, &d), DRO_ERR_ARGUMENT, "with starts");
 }

@@ -301,25 +301,25 @@ static void test_idx_bad(void **state)
     cut_file("train-images-idx3-ubyte", 0);
     refuses(spec, DRO_ERR_DATA, "train-images-idx3-ubyte: ends at byte 0", "magic");
     write_idx("train-images-idx3-ubyte", ramp, 60, 3, 0xffffffffu, 28u, 28u);
-    refuses(spec, DRO_ERR_DATA, "promises 4294967295 images of 784 bytes", "in all");
+    refuses(spec, DRO_ERR_DATA, "declares 4294967295 images of 784 bytes", "in all");
     write_idx("train-images-idx3-ubyte", ramp, 60, 3, 3u, 0xffffffffu, 28u);
     refuses(spec, DRO_ERR_DATA, "images of 4294967295 x 28", "expected sides");
     write_idx("train-images-idx3-ubyte", ramp, 60, 3, 3u, 0u, 28u);
     refuses(spec, DRO_ERR_DATA, "images of 0 x 28", "expected sides");
     write_idx("train-images-idx3-ubyte", ramp, 60, 3, 0u, 5u, 4u);
-    refuses(spec, DRO_ERR_DATA, "train-images-idx3-ubyte: promises 0 examples", "at least one");
+    refuses(spec, DRO_ERR_DATA, "train-images-idx3-ubyte: declares 0 examples", "at least one");
     write_idx("train-images-idx3-ubyte", ramp, 60, 4, 3u, 5u, 2u, 2u);
     refuses(spec, DRO_ERR_DATA, "images of 5 x 2 x 2", "1 or 3 channels");
     write_idx("train-images-idx3-ubyte", ramp, 60, 3, 3u, 4u, 5u);
     refuses(spec, DRO_ERR_DATA, "test images are 1 x 5 x 4", "1 x 4 x 5 as in training");
     idx_folder();
     write_idx("train-labels.idx1-ubyte", "\4\0\2\1", 4, 1, 4u);
-    refuses(spec, DRO_ERR_DATA, "train-labels.idx1-ubyte: promises 4 labels", "expected 3");
+    refuses(spec, DRO_ERR_DATA, "train-labels.idx1-ubyte: declares 4 labels", "expected 3");
     write_idx("train-labels.idx1-ubyte", "\4\0", 2, 1, 3u);
     refuses(spec, DRO_ERR_DATA, "train-labels.idx1-ubyte: ends", "label 2 of 3");
     write_idx("train-labels.idx1-ubyte", "\4\0\1\2", 4, 1, 3u);
     refuses(spec, DRO_ERR_DATA, "train-labels.idx1-ubyte: continues after byte 11", "3 labels");
-    /* What a header promises is not asked of memory before it comes: 64 GiB here. */
+    /* Memory that a header declares is not allocated before the bytes arrive: 64 GiB here. */
     write_idx("train-images-idx3-ubyte", ramp, 60, 3, 4096u, 4096u, 4096u);
     write_idx("train-labels.idx1-ubyte", "\4\0\2\1", 4, 1, 4096u);
     refuses(spec, DRO_ERR_DATA, "train-images-idx3-ubyte: ends", "image 0 of 4096");

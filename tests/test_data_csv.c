@@ -549,7 +549,7 @@ static void test_csv_text_among_numbers(void **state)
          "with 31 features; missing=n.a. takes this text for a missing number"},
         {",label=y,missing=none",
          "column 'age': 29 of 30 values are numbers, but line 31 has 'n.a.': categorical, "
-         "with 31 features; mend the file if it is meant to be numeric"},
+         "with 31 features; correct the file if it is meant to be numeric"},
         {",label=y,missing=n.a.", NULL},
     };
     dro_examples train, test;
@@ -661,8 +661,8 @@ static void test_csv_first_line(void **state)
     dro_data_info info = info_of(data);
     assert_true(info.features == 2 && info.classes == 2 && train.count == 2);
     assert_string_equal(dro_data_remark(data, 0),
-                        "the classes 'Yes' and 'yes' differ only in upper and lower case: mend the "
-                        "file if they are one class");
+                        "the classes 'Yes' and 'yes' differ only in upper and lower case: correct "
+                        "the file if they are one class");
     dro_data_close(data);
     const refusal wrong[] = {
         {"sep=;\na;y\n1;x\n2\n", ",label=y", "line 4", "expected 2, as in line 2"},

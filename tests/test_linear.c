@@ -339,7 +339,7 @@ static void test_checks(void **state)
     columns[starts[9]] = 0;
     int64_t keep = starts[20];
     starts[20] = starts[19] - 1;
-    refuse(ctx, &good, DRO_ERR_RANGE, "starts[20] does not rise");
+    refuse(ctx, &good, DRO_ERR_RANGE, "starts[20] is below the one before");
     starts[20] = keep;
     starts[0] = -1;
     refuse(ctx, &good, DRO_ERR_RANGE, "starts[");

@@ -406,7 +406,7 @@ static void test_contradictions(void **state)
         {"sgd", "warmup=0.5", "steps", DRO_ERR_RANGE},
         {"absgd", "lambda_warmup=0.5", "steps", DRO_ERR_RANGE},
         {"cover", "a_rule=fixed a_warmup=0.5", "steps", DRO_ERR_RANGE},
-        {"sgd", "stages=90,60", "stages must rise: 60 after 90", DRO_ERR_RANGE},
+        {"sgd", "stages=90,60", "stages must increase: 60 after 90", DRO_ERR_RANGE},
         {"sgd", "reg=box reg_low=2 reg_high=1", "reg_low 2 is above reg_high 1", DRO_ERR_RANGE},
         {"pes-sgda", "stage_steps=0.5", "stage_steps 0.5 is a share of steps: set steps",
          DRO_ERR_RANGE},

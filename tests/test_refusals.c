@@ -65,8 +65,8 @@ static void test_libsvm(void **state)
         {"nan 1:1\n", ",target=real", "line 1", "one finite number"},
         {"1 qid:3 1:1\n", "", "line 1", "qid=ignore"},
         {"1 0:1\n", "", "line 1", "base=0"},
-        {"1 2:1 1:1\n", "", "line 1: index 1 after 2", "rising indices"},
-        {"1 2:1 2:1\n", "", "line 1: index 2 after 2", "rising indices"},
+        {"1 2:1 1:1\n", "", "line 1: index 1 after 2", "increasing indices"},
+        {"1 2:1 2:1\n", "", "line 1: index 2 after 2", "increasing indices"},
         {"1 1:x\n", "", "line 1", "a finite number"},
         {"1 1:inf\n", "", "line 1", "finite"},
         {"1 1:\n", "", "line 1", "expected"},
@@ -206,7 +206,7 @@ static void test_archive(void **state)
         {CENTRAL, 0, 4, 0, "an entry of the directory"},
         {CENTRAL, 28, 2, 0xffff, "an entry within the directory"},
         {CENTRAL, 30, 2, 3, "expected"},
-        {CENTRAL, 24, 4, 1 << 30, "an unpacked size that the packed bytes can have"},
+        {CENTRAL, 24, 4, 1 << 30, "an uncompressed size that the compressed bytes can have"},
         {CENTRAL, 42, 4, 1 << 30, "entries before the directory"},
         {CENTRAL, 16, 4, 7, "CRC-32"},
         {LOCAL, 8, 2, 8, "as the directory describes it"},
@@ -236,7 +236,7 @@ static void test_archive(void **state)
     make_archive(&z);
     z.bytes[z.central[0] + 10] = z.bytes[z.local[0] + 8] = 14;
     write_file("z.npz", z.bytes, z.size);
-    refuses(spec, DRO_ERR_UNSUPPORTED, "packed by method 14", "expected stored");
+    refuses(spec, DRO_ERR_UNSUPPORTED, "compressed by method 14", "expected stored");
 }
 
 /* ---- lists of images, and images ---- */
@@ -246,8 +246,8 @@ static void test_paths(void **state)
     (void)state;
     static const refusal cases[] = {
         {"/etc/passwd 0\n", ",root=%T", "line 1", "is absolute, not below the root"},
-        {"a/../../b 0\n", ",root=%T", "line 1", "climbs with '..'"},
-        {".. 0\n", ",root=%T", "line 1", "climbs with '..'"},
+        {"a/../../b 0\n", ",root=%T", "line 1", "has '..' and may leave"},
+        {".. 0\n", ",root=%T", "line 1", "has '..' and may leave"},
         {"a.png x\n", ",root=%T", "line 1", "a label at the end"},
         {"a.png 99999999\n", ",root=%T", "line 1", "the label is above"},
         {"", ",root=%T", "empty", ""},

@@ -302,7 +302,7 @@ static void test_stream_bad(void **state)
         const char *text, *part, *other, *options;
     } cases[] = {{"", "data: has no rows", "label index:value", ""},
                  {"# none\n\n", "data: has no rows", "label index:value", ""},
-                 {"1 1:1\n\n1 2:1 2:1\n", "data: line 3: index 2 after 2", "rising", ""},
+                 {"1 1:1\n\n1 2:1 2:1\n", "data: line 3: index 2 after 2", "increasing", ""},
                  {"1 1:1\n# c\n1 6:1\n", "data: line 3: index of '6:1'", "as features=5 says", ""},
                  {"1 1:1\n1 1:x\n", "data: line 2: value of '1:x'", "finite number", ""},
                  {"1 1:1\nx 1:1\n", "data: line 2: label 'x'", "one number", ""},

@@ -141,7 +141,7 @@ static void test_checkpoint_form(void **state)
     FAILS(ctx, dro__checkpoint_unpack(ctx, "c", longer, size + 8, &back), DRO_ERR_FORMAT,
           "too long");
     FAILS(ctx, dro__checkpoint_unpack(ctx, "c", longer, size - 8, &back), DRO_ERR_FORMAT,
-          "cut off");
+          "truncated");
     longer[8]++; /* the version, with the right checksum */
     uint64_t sum = dro__checksum_long(0, longer, size - sizeof sum);
     memcpy(longer + size - sizeof sum, &sum, sizeof sum);
@@ -190,7 +190,7 @@ static void test_checkpoint_sizes(void **state)
         sum = dro__checksum_long(0, bytes, size - sizeof sum);
         memcpy(bytes + size - sizeof sum, &sum, sizeof sum);
         FAILS(ctx, dro__checkpoint_unpack(ctx, "c", bytes, size, &back), DRO_ERR_FORMAT,
-              "c contradicts itself");
+              "c is inconsistent");
         dro__free(bytes);
     }
 }

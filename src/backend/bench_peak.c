@@ -1,4 +1,4 @@
-/* The fastest that this machine multiplies and adds floats in registers (dro/bench.h). */
+/* The machine's peak rate of multiply-adds of floats in registers (dro/bench.h). */
 #include "backend.h"
 #include "isa.h"
 
@@ -7,7 +7,7 @@
 
 enum { CHAINS = 12, WIDTH = 16, TURNS = 100000, ROUNDS = 9 };
 
-/* Chains of multiply-adds that do not wait for each other, each as wide as the widest vectors. */
+/* Independent chains of multiply-adds, each as wide as the widest vectors. */
 DRO__KERNEL void spin_kernel(float *data)
 {
     float x[CHAINS][WIDTH], scale = data[0], shift = data[1];

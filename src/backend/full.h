@@ -1,5 +1,5 @@
-/* full: all examples at once, in double. What a problem may offer beside forward and backward, for
- * the solvers that go to the minimum: sums of floats end at 1e-7. */
+/* full: all examples at once, in double. What a problem may offer besides forward and backward, for
+ * the exact solvers: with sums in single precision they could not get below 1e-7. */
 #ifndef DRO_FULL_H
 #define DRO_FULL_H
 
@@ -19,7 +19,7 @@ typedef struct dro__full {
     void (*scale)(void *user, double *scale);
 } dro__full;
 
-/* What the library's own problems can do beside forward and backward; each may be NULL. */
+/* What the library's own problems can do besides forward and backward; each may be NULL. */
 typedef struct dro__abilities {
     const struct dro__async *async; /* asynchronous steps (step.h) */
     const dro__full *full;          /* all examples in double, for lbfgs and newton */

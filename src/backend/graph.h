@@ -74,7 +74,7 @@ typedef struct dro__graph {
     dro__net_loss loss;
     float loss_set[DRO__LOSS_SETTING_COUNT]; /* its settings */
     dro__precision precision;
-    bool deterministic;     /* nothing may depend on what is measured or on who else is there */
+    bool deterministic;     /* results may depend neither on timings nor on other networks */
     bool only_cudnn;        /* no convolution is our own */
     const float *constants; /* (2, outputs) of each class: the loss's number, smoothing; or NULL */
 } dro__graph;
@@ -86,7 +86,7 @@ static inline size_t dro__node_size(const dro__graph_node *node)
 }
 
 /* Batch norm over the batches of several networks that run side by side with the same weights. Each
- * calls `merge` with its own numbers, in the order of the layers, and goes on with those of all. */
+ * calls `merge` with its own sums, in the order of the layers, and continues with those of all. */
 typedef void (*dro__net_merge)(double *into, const double *from, size_t count);
 typedef struct dro__net_sync {
     void *user;

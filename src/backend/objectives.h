@@ -1,16 +1,16 @@
-/* The objectives beside kl, whose scalars are found along the way. A part of weigh.h.
+/* The objectives other than kl, whose scalars are estimated during training. A part of weigh.h.
  *
  *   kl-radius:RHO  weight exp(x), x = loss/lambda - log_u       E weight = 1, KL = E weight x = rho
  *   cvar:ALPHA     weight clip(x, 0, 1/alpha), x = (loss - threshold)/tau            E weight = 1
  *   chi2:RHO       weight max(x, 0), x = (loss - threshold)/lambda
  *                                                       E weight = 1, E weight^2 = 1 + 2 rho
  *
- * lambda or tau is the `multiplier`. What the moments are off is `off`: a mean over the batch, or
- * COVER's recursion of such means with the direction's a, for kl-radius at least DUAL_RATE: the
- * error of a longer memory would stay in lambda at the end. Before the next step
- * threshold and multiplier move against it by Newton's method, times a rate that falls as the root
- * of eta does: w then moves less, so a longer memory is right. Both points of a batch
- * see the scalars of their own step, as they see the w of their own step.
+ * lambda or tau is the `multiplier`. `off` is by how much the moments miss these conditions: a mean
+ * over the batch, or COVER's recursion of such means with the direction's a (for kl-radius at least
+ * DUAL_RATE, as the error of a longer memory would stay in lambda at the end). Before the next
+ * step, a Newton step changes threshold and multiplier to reduce it, times a rate that falls as the
+ * root of eta: w then moves less, so a longer memory is right. Both points of a batch use the
+ * scalars of their own step, as they use the w of their own step.
  *
  *   kl-radius: off = E weight (x - rho - 1) + 1, which does not depend on log_u to first order; its
  *              derivative by log lambda is -Var(x) under the weights.

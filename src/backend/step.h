@@ -265,7 +265,7 @@ typedef struct dro__queue {
     dro_status (*push)(void *net, const dro__step *host);
 } dro__queue;
 
-/* What a problem offers beside forward and backward where its backend has asynchronous steps. */
+/* What a problem offers besides forward and backward where its backend has asynchronous steps. */
 typedef struct dro__async {
     const dro__queue *queue;
     void *net; /* the backend's */

@@ -54,7 +54,8 @@ uint64_t dro__checksum(uint64_t hash, const void *data, size_t size)
     return hash;
 }
 
-/* Every step is one-to-one in the lane and in the word: no change of a single word goes unseen. */
+/* Each step is invertible in the lane and in the word, so a change of a single word always changes
+ * the sum. */
 static uint64_t stir(uint64_t lane, uint64_t word)
 {
     lane ^= word;

@@ -19,9 +19,9 @@
 
 /* ---- launch.c: what mpirun or srun says in the environment ---- */
 
-/* The first of these variables that is there, as a number. */
+/* The value of the first of these environment variables that is set; else `usual`. */
 int dro__environment_number(const char *const *names, int usual);
-/* The how-manieth rank of this machine the process is; 0 when it was started alone. */
+/* The index of this process among the ranks of its machine; 0 when it was started alone. */
 int dro__local_rank(void);
 
 /* ---- context ---- */
@@ -68,8 +68,9 @@ dro_status dro__take_struct(dro_context *ctx, const char *type, const void *from
 /* Zeroed, 64-byte aligned, NULL when there is none or count*size overflows. */
 void *dro__alloc(size_t count, size_t size);
 void dro__free(void *pointer);
-/* For work that goes on with less when memory is missing: begins to watch this thread; says whether
- * an allocation has failed since; and notes one that was not ours. */
+/* For code that continues with a partial result when an allocation fails. dro__memory_watch begins
+ * to watch this thread, dro__memory_ran_out says whether an allocation has failed since,
+ * dro__memory_lost records a failure outside of dro__alloc. */
 void dro__memory_watch(void);
 bool dro__memory_ran_out(void);
 void dro__memory_lost(void);
@@ -107,8 +108,7 @@ uint64_t dro__permute(uint64_t n, uint64_t key, uint64_t index);
 
 /* ---- lambda log mean exp(x / lambda), x by x ---- */
 
-/* To be right for a large lambda too, where all exponentials are nearly 1, `less` has what they
- * lack of it. */
+/* `less` keeps the result accurate for a large lambda, where all exponentials are nearly 1. */
 typedef struct dro__tilted {
     double top, sum, less,
         mass; /* largest x; sums of w exp((x - top)/lambda), of w (exp(..) - 1), of w */
@@ -178,7 +178,7 @@ typedef struct dro__archive {
     size_t size, used;
     bool failed;       /* ran past the end, or a copy failed: */
     dro_status status; /* of that */
-    /* SAVE, optional: takes away what is in `bytes` when it is full, and sets `used` to 0. */
+    /* SAVE, optional: writes out `bytes` when it is full, and sets `used` to 0. */
     dro_status (*flush)(struct dro__archive *ar);
     void *user; /* of flush */
 } dro__archive;

@@ -89,7 +89,7 @@ int dro__utf8_count(const char *text)
     return count;
 }
 
-/* Letters that XML does not allow, or that could turn the text around. */
+/* Characters that XML does not allow, or that change the direction of writing. */
 static bool forbidden(const char *text, int size)
 {
     const unsigned char *b = (const unsigned char *)text;
@@ -226,8 +226,8 @@ static bool write_all(int fd, const char *bytes, size_t size)
     return true;
 }
 
-/* Where the bytes go first: beside the file, which is then replaced; or a device or a pipe itself,
- * which nothing may replace. NULL: no memory. */
+/* Where the bytes are written first: a temporary file, which then replaces the file; or the device
+ * or pipe itself, which may not be replaced. NULL: no memory. */
 static char *first_path(const char *path, bool direct)
 {
     enum { LONGEST = 200 }; /* bytes of a name to which a process number and .tmp are added */

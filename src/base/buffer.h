@@ -1,5 +1,5 @@
 /* Text that grows, and what is safe to write into HTML and SVG. A failed allocation is remembered:
- * what follows is dropped, and the one who writes the file looks at `failed`. */
+ * later text is dropped, and whoever writes the file checks `failed`. */
 #ifndef DRO_BUFFER_H
 #define DRO_BUFFER_H
 
@@ -40,8 +40,9 @@ const char *dro__show_short(char out[DRO__NUMBER], double value); /* 12000 -> "1
 const char *dro__show_time(char out[DRO__NUMBER],
                            double seconds); /* "8.1 s", "2 min 5 s", "3 h 2 min" */
 
-/* Writes the file through a temporary one beside it, so that it is the old or the new one. A link
- * stays: its target is written. So does a device or a pipe, which is written to. */
+/* Writes a temporary file in the same folder and renames it, so that the file is either the old or
+ * the new one. A link stays: its target is replaced. A device or a pipe stays, and is written
+ * to. */
 dro_status dro__write_file(dro_context *ctx, const char *path, const void *bytes, size_t size);
 
 #endif

@@ -1,7 +1,7 @@
-/* Jansson's memory. Where an allocation fails its parser goes on with less: a long text may lose
- * letters and still be a text, or an assertion ends the program. So its allocations, which stay
- * what they were, are watched like our own (dro__memory_ran_out), and one that fails is served from
- * a small reserve: what is then made is thrown away. */
+/* Jansson's allocator. When an allocation fails, jansson's parser may return a shortened text as if
+ * it were whole, or end the program in an assertion. So its allocations are watched like our own
+ * (dro__memory_ran_out), and one that fails is served from a small reserve; the result is then
+ * discarded. */
 #include "base.h"
 
 #if DRO_WITH_JANSSON

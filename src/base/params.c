@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names that are usual elsewhere. Those that are taken stand for ours; of the others a refusal
- * names ours. */
+/* Names that other libraries use. Those with `taken` are accepted as aliases; for the others the
+ * error suggests our name. */
 static const struct {
     const char *theirs, *ours;
     bool taken;

@@ -16,7 +16,7 @@ void dro__tilted_add(dro__tilted *t, double lambda, double x, double w)
         t->less = t->less * (1 + fall) + t->mass * fall;
         t->top = x;
     } else {
-        double fall = expm1(apart); /* 1 + fall is as good as exp beside a sum of 1 and more */
+        double fall = expm1(apart); /* accurate enough: it multiplies a sum of at least 1 */
         t->sum += w * (1 + fall);
         t->less += w * fall;
     }

@@ -34,7 +34,7 @@ const char *dro__utf8_wrong(const char *text, size_t size)
                 continue;
             }
         }
-        char four[5] = {0}; /* not to look behind the end */
+        char four[5] = {0}; /* so as not to read past the end */
         memcpy(four, text + k, size - k < 4 ? size - k : 4);
         int length = *four ? dro__utf8_length(four) : 1;
         if (length == 0)

@@ -27,7 +27,7 @@ typedef struct dro__watch dro__watch;
 
 /* Starts the heartbeats between rank 0 and all others. Collective. */
 dro_status dro__watch_open(dro_comm *comm, dro__watch **watch);
-/* clean: all ranks are leaving together, so that nobody takes it for a death. */
+/* clean: all ranks leave together, so a closed connection is not a failure. */
 void dro__watch_close(dro__watch *watch, bool clean);
 /* Whether a rank is gone; *text (optional) says which and why. */
 bool dro__watch_failed(dro__watch *watch, char text[DRO__ERROR_SIZE]);
@@ -66,7 +66,7 @@ struct dro_comm {
  * same step. */
 enum { DRO__WANT_STOP = 1, DRO__WANT_TIME = 2, DRO__WANT_SAVE = 4 };
 
-/* Joins ranks over an engine that is at hand: dro_comm_open() without the module. */
+/* Joins ranks over the given engine: dro_comm_open() without the module. */
 dro_status dro__comm_join(dro_context *ctx, const dro__comm_engine *engine, dro_comm **comm);
 
 /* How long the others may take to start: 60 s, or DRO_JOIN_SECONDS of the environment. */
@@ -105,8 +105,8 @@ dro_status dro__comm_check(dro_comm *comm);
 
 /* ---- device.c ---- */
 
-/* Collective. Opens a way between the ranks' devices; *why (size) says why there is none, "" where
- * there is. fixed: sums are added in an order that never changes. */
+/* Collective. Opens a communicator of the ranks' devices; if there is none, *why (size) says why,
+ * else it is "". fixed: sums are added in an order that never changes. */
 dro_status dro__comm_open_device(dro_comm *comm, const dro__backend *backend, bool fixed, char *why,
                                  size_t size);
 void dro__comm_close_device(dro_comm *comm);
@@ -153,7 +153,7 @@ typedef struct dro__spread_options {
     dro__batch_cutter cut;        /* (optional) where mine has draw or gather; whole: required */
     void *cut_user;
     bool whole;    /* mine->draw gives the whole batch, on all ranks: a stream */
-    bool together; /* every slice must have an example: they meet in their batch norms */
+    bool together; /* every slice must have an example: they synchronise in their batch norms */
 } dro__spread_options;
 
 dro_status dro__spread_create(dro_comm *comm, dro_context *ctx, const dro_problem *mine,

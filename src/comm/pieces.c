@@ -1,14 +1,14 @@
 /* A dro_problem whose batches are evaluated in pieces, for batches that do not fit in memory.
  *
- * forward evaluates one piece after the other and keeps the losses alone, so that the optimiser
- * weighs the whole batch together. backward evaluates each piece again, takes its gradient with
- * the coefficients of the whole batch, and adds them up. forward goes through the pieces from the
- * last to the first and backward from the first on: the first piece is not evaluated twice, and a
- * batch of one piece costs nothing.
+ * forward evaluates one piece after the other and keeps only the losses, so that the optimiser
+ * weighs the whole batch together. backward evaluates each piece again and sums the pieces'
+ * gradients, with the coefficients of the whole batch. forward goes from the last piece to the
+ * first, backward from the first to the last: so the first piece need not be evaluated twice, and a
+ * batch of one piece costs nothing extra.
  *
  * The result is that of the whole batch up to the order of its sums, where the losses of examples
- * do not depend on each other. Batch norm has the statistics of each piece; the running ones move
- * by those of the last piece. */
+ * do not depend on each other. Batch norm uses the statistics of each piece; the running statistics
+ * are updated from the last piece. */
 #include "comm.h"
 #include "full.h"
 
@@ -191,7 +191,8 @@ static void add(const dro__pieces *s, float *to, const float *from)
         to[i] += from[i];
 }
 
-/* The gradient of one piece, in grads or added to it: `begun` says of which parts there is one. */
+/* The gradient of one piece, written to grads, or added where `begun` says that the part has one
+ * already. */
 static dro_status differentiate(dro__pieces *s, const float *w, const piece *one, const float *coef,
                                 float *const *grads, bool *begun)
 {

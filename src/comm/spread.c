@@ -1,10 +1,10 @@
 /* A dro_problem over all ranks.
  *
- * A batch is cut into slices of neighbouring positions: one for each rank, or with `shards` a
- * fixed number of them, of which each rank has its share. forward evaluates this rank's slices
- * and gathers the losses and the status of every rank; backward takes this rank's coefficients
- * and sums the gradients. Where the problem draws, ids, classes and groups are gathered when a
- * batch is drawn: another example may stand in for one that cannot be read.
+ * A batch is cut into slices of neighbouring positions: one for each rank, or with `shards` a fixed
+ * number of them, of which each rank has its share. forward evaluates this rank's slices and
+ * gathers the losses and the status of every rank; backward takes this rank's coefficients and sums
+ * the gradients. Where the problem draws, ids, classes and groups are gathered when a batch is
+ * drawn: an example that cannot be read is replaced by another one.
  *
  * With shards the sum is a tree: each shard has a gradient of its own, neighbours are added,
  * then neighbours of those, first on this rank and then over the ranks (sum.c). So the result is

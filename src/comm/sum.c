@@ -2,10 +2,10 @@
  *
  * With 2, 4, 8 ... ranks, rank r and its neighbour r ^ 1 add first, then those two ranks apart,
  * then four: the tree over the ranks, and the upper part of the tree over shards. Each exchange
- * halves what a rank answers for, so 2 (1 - 1/N) times the vector travels in all; then the sums
- * go back the same way. Other numbers of ranks fold the ranks beyond the largest power of two
- * onto the first ones. Both partners add the same two numbers, and a + b = b + a, so all ranks
- * end with the same bits. */
+ * halves the part for which a rank is responsible, so 2 (1 - 1/N) times the vector travels in all;
+ * then the sums go back the same way. Other numbers of ranks fold the ranks beyond the largest
+ * power of two onto the first ones. Both partners add the same two numbers, and a + b = b + a, so
+ * all ranks end with the same bits. */
 #include "comm.h"
 
 #include <string.h>

@@ -8,8 +8,8 @@
 /* These formats live in memory: what one split may take there. */
 #define DRO__BINARY_MAX ((uint64_t)1 << 36)
 
-/* A table of images that grows as they arrive, so that no promise of a header is believed: memory
- * stays within a small multiple of what the file has delivered. */
+/* A table of images that grows as they arrive, whatever a header declares: memory stays within a
+ * small multiple of what the file has delivered. */
 typedef struct dro__image_block {
     dro__table *table;
     size_t image;         /* bytes of one image */
@@ -20,8 +20,9 @@ typedef struct dro__image_block {
  * in the error. */
 dro_status dro__image_block_reserve(dro_context *ctx, dro__image_block *block,
                                     const dro__input *input, uint64_t more);
-/* Before `count` examples are read, which a header or the labels promise: an error if they do not
- * fit. Of a plain file that is too short for them, its own error says more. */
+/* Before the `count` examples that a header or the labels announce are read: an error if they do
+ * not fit into memory. A plain file that is too short for them is not refused here: the error of
+ * reading it says more. */
 dro_status dro__image_block_check(dro_context *ctx, const dro__image_block *block,
                                   const dro__input *input, uint64_t count);
 /* Counts `count` examples that were written behind the table's n, and numbers them. */

@@ -43,7 +43,7 @@ static dro_status remark_text(dro_data *d, const dro__csv_learned *l, const dro_
                        "categorical, with %zu features; %s%s%s",
                        name, (long long)c->numbers, (long long)c->numbers + (long long)c->texts,
                        dro__csv_line(l->csv, c->text_row), cell, c->features,
-                       given ? "mend the file if it is meant to be numeric" : "missing=",
+                       given ? "correct the file if it is meant to be numeric" : "missing=",
                        given ? "" : in_spec(cell, text),
                        given ? "" : " takes this text for a missing number");
 }

@@ -165,7 +165,7 @@ const dro_data *dro__stream_data(const dro_stream *stream);
 /* About the mean of |x|^2 over its rows, without the bias: a scaled column has a mean square of 1,
  * an indicator is 1. */
 double dro__stream_norm(const dro_stream *stream);
-/* Whether a row's line is the last and lacks its newline: it may have been cut off. */
+/* Whether a row's line is the last and lacks its newline: it may be truncated. */
 bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
 
 /* A pattern of files, after it was opened: the path of one of them, NULL past the last and where
@@ -182,8 +182,8 @@ bool dro__stream_shuffles(
 
 /* ---- notes.c ---- */
 
-/* After a failure with image i of a table, told in ctx: DRO_OK when skip_bad tolerates it, the
- * failure with the cure in its text otherwise. */
+/* After a failure with image i of a table, whose text is in ctx: DRO_OK if skip_bad tolerates it,
+ * else the failure, with a remedy added to the text. */
 dro_status dro__pass_over(dro_data *data, dro_context *ctx, const dro__table *table, int64_t i,
                           dro_status status);
 /* What training asks of data beyond that it can be read: an error if a class has no training image,

@@ -92,8 +92,8 @@ static dro_status check_sparse(dro_context *ctx, const char *name, const dro_arr
         for (int64_t k = a->starts[i]; k < a->starts[i + 1]; k++) {
             if (a->columns[k] <= last || (size_t)a->columns[k] >= a->features)
                 return dro__fail(ctx, DRO_ERR_DATA,
-                                 "arrays:%s: row %lld has column %d after %lld: expected rising "
-                                 "columns below %zu",
+                                 "arrays:%s: row %lld has column %d after %lld: expected "
+                                 "increasing columns below %zu",
                                  name, (long long)i, a->columns[k], (long long)last, a->features);
             if (!isfinite(a->values[k]))
                 return dro__fail(ctx, DRO_ERR_DATA, "arrays:%s: row %lld, column %d is not finite",

@@ -160,7 +160,7 @@ static dro_status remark_case(const reader *r)
             if (strcasecmp(names[j], names[k]) == 0)
                 return dro__remark(r->d,
                                    "the classes '%.60s' and '%.60s' differ only in upper and lower "
-                                   "case: mend the file if they are one class",
+                                   "case: correct the file if they are one class",
                                    names[j], names[k]);
     return DRO_OK;
 }

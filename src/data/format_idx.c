@@ -1,7 +1,7 @@
 /* IDX, the format of MNIST and its family: two zero bytes, the type (8: unsigned byte), the number
  * of dimensions, a big-endian 32-bit size for each, then the bytes. Images are (n, height, width),
- * or with a fourth dimension of 1 or 3 channels, last or first; labels are (n). A header is a
- * promise: sizes are checked against limits, and memory grows only with the bytes that come. */
+ * or with a fourth dimension of 1 or 3 channels, last or first; labels are (n). Headers are not
+ * trusted: sizes are checked against limits, and memory grows only with the bytes that arrive. */
 #include "binary.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static dro_status read_header(dro_context *ctx, dro__input *input, int low, int 
     for (int k = 0; k < *dims; k++)
         sizes[k] = big_endian(bytes + 4 * k);
     if (sizes[0] == 0)
-        return dro__fail(ctx, DRO_ERR_DATA, "%s: promises 0 examples: expected at least one",
+        return dro__fail(ctx, DRO_ERR_DATA, "%s: declares 0 examples: expected at least one",
                          dro__input_name(input));
     return DRO_OK;
 }
@@ -48,7 +48,7 @@ static dro_status read_shape(dro_context *ctx, dro__input *images, dro__images_s
     uint64_t image = (uint64_t)shape->channels * (uint64_t)shape->height * (uint64_t)shape->width;
     if (image > IMAGE_MAX || shape->count > DRO__BINARY_MAX / image)
         return dro__fail(ctx, DRO_ERR_DATA,
-                         "%s: promises %llu images of %llu bytes: expected at most %d bytes each "
+                         "%s: declares %llu images of %llu bytes: expected at most %d bytes each "
                          "and %llu in all",
                          dro__input_name(images), (unsigned long long)shape->count,
                          (unsigned long long)image, IMAGE_MAX, (unsigned long long)DRO__BINARY_MAX);
@@ -91,7 +91,7 @@ dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *label
     DRO_TRY(read_header(ctx, labels, 1, 1, &count, &dims));
     if (count != shape->count)
         return dro__fail(ctx, DRO_ERR_DATA,
-                         "%s: promises %llu labels: expected %llu, as %s has images",
+                         "%s: declares %llu labels: expected %llu, as %s has images",
                          dro__input_name(labels), (unsigned long long)count,
                          (unsigned long long)shape->count, dro__input_name(images));
     dro__image_block block = {.table = table};
@@ -110,9 +110,9 @@ dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *label
     }
     dro__free(scratch);
     DRO_TRY(status);
-    snprintf(after, sizeof after, "the %llu images that it promises", (unsigned long long)count);
+    snprintf(after, sizeof after, "the %llu images that it declares", (unsigned long long)count);
     DRO_TRY(dro__input_end(ctx, images, after));
-    snprintf(after, sizeof after, "the %llu labels that it promises", (unsigned long long)count);
+    snprintf(after, sizeof after, "the %llu labels that it declares", (unsigned long long)count);
     return dro__input_end(ctx, labels, after);
 }
 

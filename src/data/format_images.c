@@ -56,8 +56,8 @@ static bool is_image(const char *name)
     return false;
 }
 
-/* Asks the file system only if the folder does not tell. A link that leads nowhere, or in a circle,
- * is an error: otherwise examples would be missing silently. */
+/* Asks the file system only if the folder entry has no type. A link that leads nowhere, or in a
+ * circle, is an error: otherwise examples would be missing silently. */
 static dro_status is_kind(dro_context *ctx, const char *path, DIR *dir, const struct dirent *entry,
                           bool folder, bool *is)
 {

@@ -19,7 +19,7 @@
 
 #define BYTES_MAX ((uint64_t)1 << 28)
 
-enum { SPREAD = 16 }; /* bytes that one of JSON may take when it is parsed */
+enum { SPREAD = 16 }; /* bytes of memory that a byte of JSON may take when it is parsed */
 
 typedef struct entry {
     int64_t id;

@@ -196,8 +196,8 @@ static dro_status bad_order(const dro__libsvm *r, const char *p, int64_t column,
 {
     if (column <= last)
         return dro__fail(r->ctx, DRO_ERR_DATA,
-                         "%s: line %lld: index %lld after %lld: expected rising indices", r->name,
-                         (long long)r->lines + 1, (long long)column + r->base,
+                         "%s: line %lld: index %lld after %lld: expected increasing indices",
+                         r->name, (long long)r->lines + 1, (long long)column + r->base,
                          (long long)last + r->base);
     char shown[SHOWN];
     return dro__fail(r->ctx, DRO_ERR_DATA,

@@ -48,7 +48,7 @@ const char *dro__path_refused(const char *path, size_t length)
         const char *slash = memchr(path + at, '/', length - at);
         size_t end = slash ? (size_t)(slash - path) : length;
         if (end - at == 2 && memcmp(path + at, "..", 2) == 0)
-            return "climbs with '..', it may leave the root";
+            return "has '..' and may leave the root";
         at = end + 1;
     }
     return NULL;

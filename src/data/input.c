@@ -122,10 +122,11 @@ static dro_status damaged(dro__input *in, const char *kind, const char *why)
 #if !DRO_WITH_ZLIB || !DRO_WITH_ZSTD
 static dro_status missing(dro__input *in, const char *kind, const char *package)
 {
-    return dro__fail(in->ctx, DRO_ERR_UNSUPPORTED,
-                     "%s: is packed with %s, which this libdro was built without: unpack the file, "
-                     "or build with the package %s",
-                     in->name, kind, package);
+    return dro__fail(
+        in->ctx, DRO_ERR_UNSUPPORTED,
+        "%s: is compressed with %s, which this libdro was built without: decompress the file, "
+        "or build with the package %s",
+        in->name, kind, package);
 }
 #endif
 
@@ -135,7 +136,7 @@ static dro_status missing(dro__input *in, const char *kind, const char *package)
 static dro_status gzip_open(dro__input *in)
 {
     if (inflateInit2(&in->gzip, 15 + 16) != Z_OK)
-        return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to unpack gzip", in->name);
+        return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to decompress gzip", in->name);
     in->gzip_live = true;
     return DRO_OK;
 }
@@ -184,7 +185,7 @@ static dro_status gzip_some(dro__input *in, void *bytes, size_t size, size_t *go
         in->raw_left -= given - in->gzip.avail_in;
         *got = wanted - in->gzip.avail_out;
         if (code == Z_MEM_ERROR)
-            return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to unpack gzip", in->name);
+            return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to decompress gzip", in->name);
         if (code == Z_BUF_ERROR && given == 0)
             return damaged(in, "gzip", "the file ends in the middle (truncated?)");
         if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
@@ -205,7 +206,7 @@ static dro_status zstd_open(dro__input *in)
     in->zstd = ZSTD_createDStream();
     if (!in->zstd ||
         ZSTD_isError(ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG)))
-        return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to unpack zstd", in->name);
+        return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to decompress zstd", in->name);
     return DRO_OK;
 }
 

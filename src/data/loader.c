@@ -284,7 +284,7 @@ static void *reader(void *arg)
 {
     dro_loader *l = arg;
     const dro_context *all = l->data->ctx;
-    /* A place for error texts of its own; that of all may be written at this moment. */
+    /* A context of its own for error texts, as another thread may be writing to the shared one. */
     dro_context ctx = {.backend = all->backend, .threads = all->threads, .pool = all->pool};
     pthread_mutex_lock(&l->lock);
     while (!l->stop) {

@@ -101,7 +101,7 @@ dro_status dro__pass_over(dro_data *d, dro_context *ctx, const dro__table *t, in
         return DRO_OK;
     memcpy(why, ctx->error, sizeof why);
     return dro__fail(ctx, status, "%.440s (skip_bad=%.12s %s)", why, given ? given : "N",
-                     given ? "tolerates no more" : "goes on without it");
+                     given ? "tolerates no more" : "tolerates it");
 }
 
 dro_status dro__trainable(const dro_data *d)

@@ -169,13 +169,13 @@ static dro_status check_size(const dro__npy_source *s, uint64_t used, dro__npy *
         if (__builtin_mul_overflow(head->count, head->shape[k], &head->count) ||
             head->count > DRO__NPY_MAX)
             return dro__fail(s->ctx, DRO_ERR_DATA,
-                             "%s: promises more than %llu values: expected no more", s->name,
+                             "%s: declares more than %llu values: expected no more", s->name,
                              (unsigned long long)DRO__NPY_MAX);
     head->count = empty ? 0 : head->count;
     uint64_t bytes = used + head->count * (uint64_t)head->size;
     if (s->size != UINT64_MAX && bytes != s->size)
         return dro__fail(s->ctx, DRO_ERR_DATA,
-                         "%s: has %llu bytes: expected %llu, as its header promises", s->name,
+                         "%s: has %llu bytes: expected %llu, as its header declares", s->name,
                          (unsigned long long)s->size, (unsigned long long)bytes);
     return DRO_OK;
 }

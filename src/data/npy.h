@@ -5,8 +5,8 @@
  *     dro__npy_header(source, &head);             // type, order and shape, all checked
  *     dro__npy_floats(source, &head, &values);    // everything, in C order
  *
- * A header is a promise: memory grows only with the bytes that come, and an array that would take
- * more than half of the available memory is refused before it is read. Objects (pickles) are
+ * Headers are not trusted: memory grows only with the bytes that arrive, and an array that would
+ * take more than half of the available memory is refused before it is read. Objects (pickles) are
  * refused. */
 #ifndef DRO_NPY_H
 #define DRO_NPY_H
@@ -25,8 +25,7 @@ struct dro__npy_source {
     void *from;
     uint64_t guess; /* bytes that are likely to come */
     uint64_t size;  /* bytes in all, UINT64_MAX: not known */
-    uint64_t
-        plain; /* bytes of the plain file, which may not be what the header promises; 0: packed */
+    uint64_t plain; /* bytes of the plain file, the header may declare others; 0: compressed */
 };
 
 /* A source over an input; both are the caller's. */
@@ -42,8 +41,8 @@ typedef struct dro__npy {
 } dro__npy;
 
 dro_status dro__npy_header(dro__npy_source *source, dro__npy *head);
-/* A plain file that does not hold what its header promises: it takes no more memory than it has,
- * and the error of reading it says what is wrong. */
+/* Whether a plain file is shorter than its header declares: it takes no more memory than it has
+ * bytes, and the error of reading it says what is wrong. */
 bool dro__npy_too_short(const dro__npy_source *source, const dro__npy *head);
 /* "uint8 (60000, 28, 28)", for errors. */
 void dro__npy_print(const dro__npy *head, char *text, size_t size);

@@ -2,7 +2,7 @@
  * it is believed: the directory must lie at the end of the file, names must be unique and agree
  * with the local headers, entries must lie before the directory and apart from each other (no
  * quine, no overlap bomb), the unpacked size must be one that deflate can reach, equal what the
- * array's header promises, and have the right CRC-32. */
+ * array's header declares, and have the right CRC-32. */
 #include "npy.h"
 
 #include <stdio.h>
@@ -110,7 +110,7 @@ static dro_status find_end(dro__npz *z)
         if (little(p, 4) == 0x06054b50 && little(p + 20, 2) == back - END_SIZE)
             return read_end(z, z->size - back);
     }
-    return bad(z, z->size, "the end record of a .npz (is the file cut off?)");
+    return bad(z, z->size, "the end record of a .npz (truncated?)");
 }
 
 /* Sizes that do not fit 32 bits are in the extra field 1, in this order. */
@@ -173,7 +173,7 @@ static dro_status read_central(const dro__npz *z, uint64_t *at, entry *e)
                  .local = little(p + 42, 4)};
     DRO_TRY(read_extra(z, p + CENTRAL_SIZE + name, extra, *at, e));
     if (e->method == STORED ? e->size != e->packed : e->size / RATIO_MAX > e->packed)
-        return bad(z, *at, "an unpacked size that the packed bytes can have");
+        return bad(z, *at, "an uncompressed size that the compressed bytes can have");
     *at += CENTRAL_SIZE + name + extra + comment;
     return read_local(z, e);
 }
@@ -390,7 +390,7 @@ dro_status dro__npz_entry(dro__npz *z, const char *key, dro__npy_source **source
         return dro__fail(z->ctx, DRO_ERR_UNSUPPORTED, "%s: %s is encrypted", z->name, key);
     if (e->method != STORED && !(e->method == DEFLATED && DRO_WITH_ZLIB))
         return dro__fail(z->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s: %s is packed by method %d: expected stored%s", z->name, key,
+                         "%s: %s is compressed by method %d: expected stored%s", z->name, key,
                          e->method,
                          DRO_WITH_ZLIB ? " or deflated" : " (this libdro was built without zlib)");
     reader *r = dro__alloc(1, sizeof *r);
@@ -408,7 +408,7 @@ dro_status dro__npz_entry(dro__npz *z, const char *key, dro__npy_source **source
     r->live = r->deflated && inflateInit2(&r->stream, -15) == Z_OK;
     if (r->deflated && !r->live) {
         dro__free(r);
-        return dro__fail(z->ctx, DRO_ERR_MEMORY, "%s: no memory to unpack %s", z->name, key);
+        return dro__fail(z->ctx, DRO_ERR_MEMORY, "%s: no memory to decompress %s", z->name, key);
     }
 #endif
     *source = &r->source;

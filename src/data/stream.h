@@ -36,7 +36,7 @@ struct dro__row_reader {
     size_t file;     /* that `row` is of: dro__input_file() */
     size_t longest;  /* line */
     size_t per_row;  /* features of a row that may differ from 0; 0: all */
-    bool unfinished; /* `row` is of a last line that lacks its newline */
+    bool unfinished; /* `row` is the last line, without a newline */
     void *state;
     const char *const *classes; /* (class_count) names, or NULL */
     int32_t class_count;

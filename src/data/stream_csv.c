@@ -104,7 +104,7 @@ static dro_status check_positive(const source *s)
         return DRO_OK;
     return dro__fail(csv->ctx, DRO_ERR_DATA,
                      "%s: positive=%.40s: none of the first %lld rows has this label, they have "
-                     "'%.40s' and '%.40s'%s (learn=N looks at more rows first)",
+                     "'%.40s' and '%.40s'%s (learn=N reads more rows first)",
                      csv->name, s->positive, (long long)csv->rows, s->classes.names[0],
                      s->classes.names[1], s->classes.count > 2 ? " and others" : "");
 }
@@ -124,7 +124,7 @@ static dro_status check_classes(const source *s)
     if (s->classes.count < 2)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
                          "%s: the first %lld rows all have the label '%.40s': expected two classes "
-                         "or more (learn=N looks at more rows first, classes=A:B:C lists them)",
+                         "or more (learn=N reads more rows first, classes=A:B:C lists them)",
                          csv->name, rows, s->classes.count ? s->classes.names[0] : "");
     return dro__fail(csv->ctx, DRO_ERR_DATA,
                      "%s: %zu different labels in the first %lld rows: expected two classes "
@@ -219,7 +219,7 @@ static dro_status learn_columns(source *s)
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %lld rows", (long long)csv->rows);
     for (int64_t i = 0; i < csv->rows; i++)
         rows[i] = i;
-    s->columns.number = "a number, as in the first rows (learn=N looks at more of them)";
+    s->columns.number = "a number, as in the first rows (learn=N reads more of them)";
     dro_status status = dro__csv_learn(csv, &s->form, rows, csv->rows, &s->columns);
     dro__free(rows);
     return status;
@@ -290,7 +290,7 @@ static dro_status read_label(const source *s, const dro__csv *csv, int64_t row, 
         return dro__csv_bad_cell(csv, row, k, cell,
                                  s->listed ? "a label that classes= lists"
                                            : "a label that the first rows have (classes=A:B:C "
-                                             "lists all, learn=N looks at more rows first)");
+                                             "lists all, learn=N reads more rows first)");
     *y = s->labels == CLASSES ? (float)s->rank[number] : s->rank[number] ? 1 : -1;
     return DRO_OK;
 }

@@ -75,7 +75,7 @@ static dro_status read_options(dro__row_reader *r, source *s)
     DRO_TRY(dro__libsvm_listed(d, &s->reader));
     r->learns = s->labels == CLASSES && !s->classes.closed;
     s->classes.expected =
-        r->learns ? "one that the first rows have (classes=A:B:C lists all, learn=N looks at more "
+        r->learns ? "one that the first rows have (classes=A:B:C lists all, learn=N reads more "
                     "rows first)"
                   : "one that classes= lists";
     if (s->classes.closed && s->classes.count < 2)
@@ -163,7 +163,7 @@ static dro_status learn(dro__row_reader *r, dro__table *first)
     if (c->count < 2 && first->n > 0)
         return dro__fail(r->data.ctx, DRO_ERR_DATA,
                          "%s: the first %lld rows all have the label %s: expected two classes or "
-                         "more (learn=N looks at more rows first, classes=A:B:C lists them)",
+                         "more (learn=N reads more rows first, classes=A:B:C lists them)",
                          r->name, (long long)first->n, dro__classes_name(c, 0));
     r->data.learned = true;
     DRO_TRY(dro__classes_close(r->data.ctx, c, &rank));

@@ -1,4 +1,5 @@
-/* The builder: each call checks shapes and appends one node. Errors wait until dro_net_ready(). */
+/* The builder: each call checks shapes and appends one node. Errors are reported by
+ * dro_net_ready(). */
 #include "nn.h"
 
 #include <math.h>

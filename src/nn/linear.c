@@ -47,7 +47,8 @@ static dro_status check(dro_context *ctx, const dro_linear_data *data, dro__loss
                              (long long)i, (double)data->y[i]);
     for (int64_t i = 0; !data->x && i < data->n; i++) {
         if (data->starts[i] < 0 || data->starts[i + 1] < data->starts[i])
-            return dro__fail(ctx, DRO_ERR_RANGE, "starts[%lld] does not rise", (long long)i + 1);
+            return dro__fail(ctx, DRO_ERR_RANGE, "starts[%lld] is below the one before",
+                             (long long)i + 1);
         for (int64_t k = data->starts[i]; k < data->starts[i + 1]; k++)
             if (data->columns[k] < 0 || (size_t)data->columns[k] >= data->features)
                 return dro__fail(ctx, DRO_ERR_RANGE, "row %lld has column %d: expected 0 to %zu",

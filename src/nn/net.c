@@ -180,7 +180,7 @@ dro_status dro_net_train_only(dro_net *net, const char *patterns)
     DRO_TRY(changeable(net));
     dro__forget(net->ctx);
     if (patterns && strlen(patterns) >= PATTERNS_SIZE)
-        return dro__fail(net->ctx, DRO_ERR_RANGE, "patterns of %zu letters, at most %d",
+        return dro__fail(net->ctx, DRO_ERR_RANGE, "patterns of %zu characters: expected at most %d",
                          strlen(patterns), PATTERNS_SIZE - 1);
     char *copy = patterns ? strdup(patterns) : NULL;
     if (patterns && !copy)

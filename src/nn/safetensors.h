@@ -7,9 +7,10 @@
  *     DRO_TRY(dro__safetensors_read(file, (size_t)k, out, (size_t)info->count));
  *     dro__safetensors_close(file);
  *
- * Opening checks all that the header says: whatever a tensor's description promises is in the file.
- * Values are read tensor by tensor, so a file may be larger than memory. Errors are one line that
- * names the file and the tensor. Needs jansson; without it all fails with DRO_ERR_UNSUPPORTED. */
+ * Opening checks all that the header says: the values of every tensor that it describes are in the
+ * file. Values are read tensor by tensor, so a file may be larger than memory. Errors are one line
+ * that names the file and the tensor. Needs jansson; without it all fails with
+ * DRO_ERR_UNSUPPORTED. */
 #ifndef DRO_SAFETENSORS_H
 #define DRO_SAFETENSORS_H
 
@@ -28,10 +29,10 @@ typedef struct dro__file_tensor {
     const float *data;
 } dro__file_tensor;
 
-/* Writes a temporary file in the same folder, brings it to the disk and renames it: whatever fails,
- * an older file stays as it was. Numbers that are not finite are refused. metadata: key, value,
- * key, value ..., NULL; or NULL. With metadata comes one more, dro.checksum, of the tensors and of
- * the keys "dro.*". */
+/* Writes a temporary file in the same folder, fsyncs it and renames it: whatever fails, an older
+ * file stays as it was. Numbers that are not finite are refused. metadata: key, value, key, value
+ * ..., NULL; or NULL. With metadata comes one more, dro.checksum, of the tensors and of the keys
+ * "dro.*". */
 dro_status dro__safetensors_write(dro_context *ctx, const char *path,
                                   const dro__file_tensor *tensors, size_t count,
                                   const char *const *metadata);

@@ -1,7 +1,7 @@
 /* The dual variable in a tree over blocks (dual.h). A node covers 2^level blocks and holds, of the
- * weights below it, the sum, the smallest, how many are smallest, and the second smallest. What was
- * done to a whole node waits there in two numbers: add (to every weight) and raise (smallest
- * weights are now at least this). */
+ * weights below it, the sum, the smallest, how many are smallest, and the second smallest. Updates
+ * of a whole node are lazy: two numbers in the node stand for them, `add` (to every weight below
+ * it) and `low` (weights below that are raised to it). */
 #include "dual.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ enum { BLOCK = 64 };
 
 typedef struct node {
     double sum, low, second; /* second: HUGE_VAL when all are equal */
-    double add;              /* waits for the children */
+    double add;              /* pending for the children */
     int64_t low_count, count;
 } node;
 
@@ -54,9 +54,9 @@ static void pull(dro__dual *t, int64_t k)
         fmin(a->low == up->low ? a->second : a->low, b->low == up->low ? b->second : b->low);
 }
 
-/* The effect on one node of: every weight + add, then the smallest raised to `low`. The amount that
- * is raised back is never added to the sum: a large shift of many weights at the floor would cost
- * its digits. */
+/* Updates one node: adds `add` to every weight, then raises the smallest ones to `low`. What is
+ * raised back is not first subtracted from the sum: with many weights at the floor the cancellation
+ * would cost digits. */
 static void apply(node *x, double add, double low)
 {
     if (x->count == 0)
@@ -154,7 +154,7 @@ void dro__dual_destroy(dro__dual *t)
     dro__free(t);
 }
 
-/* A node as it will be after all pending changes above it; `above` is such a node. */
+/* Node x with the pending updates of the nodes above it applied; so has `above` already. */
 static node seen_from(const node *above, node x)
 {
     apply(&x, above->add, above->low);
@@ -216,9 +216,10 @@ int64_t dro__dual_find(const dro__dual *t, double u)
 void dro__dual_project(dro__dual *t, double floor)
 {
     node *root = &t->nodes[1];
-    /* Michelot: shift all equally so that the sum is right, lift what fell below the floor, take
-     * what is now too much equally from those above it, until nothing is left to take. What has
-     * reached the floor stays there, because each further shift is downwards. */
+    /* Michelot's algorithm: shift all weights equally so that their sum is 1, and raise those below
+     * the floor to it; then subtract the excess equally from the weights above the floor, until
+     * there is none. A weight at the floor stays there, because every further shift is
+     * downwards. */
     shift_raise(t, 1, (1 - root->sum) / (double)root->count, floor);
     for (int round = 0; round < 100; round++) {
         double excess = root->sum - 1;

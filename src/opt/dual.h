@@ -22,7 +22,7 @@ double dro__dual_total(const dro__dual *dual);
 int64_t dro__dual_find(const dro__dual *dual, double u);
 /* Euclidean projection onto { sum = 1, every weight >= floor }, floor <= 1/n. */
 void dro__dual_project(dro__dual *dual, double floor);
-/* The weights as a plain array: read (brings all up to date) and replace. */
+/* The weights as a plain array: to read (applies all pending updates), and to replace. */
 double *dro__dual_values(dro__dual *dual);
 void dro__dual_rebuild(dro__dual *dual); /* after writing into dro__dual_values() */
 void dro__dual_archive(dro__dual *dual, dro__archive *ar);

@@ -22,7 +22,7 @@ typedef struct dro__smooth {
     size_t free_first, free_count; /* of these weights only this share: */
     double free_share;
     const double *scale; /* (optional) (dim) about how f curves along each w, up to a factor */
-    double enough; /* steps that lower the value by less are not worth it; 0: up to rounding */
+    double enough;       /* a step that lowers the value by less is idle; 0: by rounding */
 } dro__smooth;
 
 /* Plain data and pointers; w, g, s and y are all that a step needs of those before. */
@@ -34,8 +34,8 @@ typedef struct dro__exact {
     size_t pairs, next;        /* how many there are, and where the next one goes */
     uint64_t evaluations;
     uint64_t begun,
-        stuck;     /* stuck: no lower value was found, or five times one that is hardly lower */
-    uint64_t idle; /* steps in a row that were not worth it */
+        stuck;     /* stuck: no lower value was found, or there were five idle steps in a row */
+    uint64_t idle; /* steps in a row that lowered the value by less than `enough` */
     bool current;  /* the last value() was at w */
     double *direction, *slope, *trial, *trial_g, *alpha; /* scratch; slope: dro__exact_gradient() */
     double *h;                                           /* (dim, dim) Newton's method */

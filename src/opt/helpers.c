@@ -240,8 +240,8 @@ dro_status dro__big_skip(dro_optimizer *o)
         return DRO_OK;
     }
     if (o->holes == DRO__HOLES)
-        return dro__fail(o->ctx, DRO_ERR_STATE, "a big batch cannot do without %d parts of it",
-                         DRO__HOLES);
+        return dro__fail(o->ctx, DRO_ERR_STATE,
+                         "%d parts of a big batch were skipped: no more can be", DRO__HOLES);
     o->hole[o->holes] = o->refused_position;
     o->hole_size[o->holes++] = o->refused_count;
     return DRO_OK;

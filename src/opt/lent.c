@@ -76,7 +76,7 @@ static dro__step device_step(const dro_optimizer *o)
     return k;
 }
 
-/* Divides the memory; returns how much there must be. */
+/* Assigns the rows their places in the device memory; returns how many bytes that takes. */
 static size_t place(dro_optimizer *o, const dro__phases *module, char *memory)
 {
     size_t used = aligned(sizeof(dro__scalars));
@@ -145,8 +145,8 @@ dro_status dro_step_lend(dro_optimizer *o, dro_lent *lent)
 
 /* ---- the state, to the device and back ---- */
 
-/* To the device all of them: its memory may hold anything, and a step multiplies the old gradient
- * by 0 where there is none. */
+/* All rows are sent to the device, scratch included: device memory is not initialised, and a step
+ * without an old gradient multiplies that vector by 0, which leaves a NaN a NaN. */
 static dro_status copy_rows(dro_optimizer *o, bool back)
 {
     dro__lent *l = &o->lent;
@@ -170,11 +170,11 @@ dro_status dro__lent_push(dro_optimizer *o)
         return DRO_OK;
     o->s.done = 0;
     DRO_TRY(module_said(o, l->phases->copy(l->live, l->scalars, &o->s, sizeof o->s)));
-    l->reported = l->ended; /* the copy has waited for all; their refusals are of another state */
+    l->reported = l->ended; /* all have ended: the copy waits; refusals are of the old state */
     return copy_rows(o, false);
 }
 
-/* What was refused stays so: the next step reports it. */
+/* A refused step stays refused: the next step reports it. */
 dro_status dro__lent_pull(dro_optimizer *o, bool all)
 {
     dro__lent *l = &o->lent;

@@ -5,11 +5,11 @@
  * of a batch become coefficients, elements of vectors move, scalars settle. Here is what the host
  * does: settings, schedules, draws, calls of the problem, and the state.
  *
- * The state is two structs of plain data (dro__run, which the host alone changes, and
- * dro__scalars, which the phases change) and a table of rows (vectors and arrays). Saving and
- * loading, rolling back a step and sending the state to a device walk these and nothing else. A
- * refused step leaves no trace: structs and small rows are copied before a step and put back;
- * vectors are written only after every number has been checked. */
+ * The state is two structs of plain data (dro__run, which the host alone changes, and dro__scalars,
+ * which the phases change) and a table of rows (vectors and arrays). Saving and loading, rolling
+ * back a step and sending the state to a device walk these and nothing else. A refused step changes
+ * nothing: structs and small rows are copied before a step and restored; vectors are written only
+ * after every number has been checked. */
 #ifndef DRO_OPT_H
 #define DRO_OPT_H
 
@@ -121,7 +121,7 @@ typedef struct dro__run {
 
 /* A vector in the backend's memory, or an array in the host's. */
 typedef struct dro__row {
-    void **data; /* where the pointer is: two rows may trade theirs */
+    void **data; /* where the pointer is: two rows may swap theirs */
     size_t bytes;
     bool on_host, saved,
         undone;   /* saved: part of the state, else scratch; undone: by a refused step */
@@ -160,13 +160,13 @@ typedef struct dro__optimizer_class {
     const char *name, *summary;
     const dro__param_row *tables[DRO__TABLE_MAX];
     size_t settings_size;
-    size_t vectors; /* as long as w that a run on a problem holds at most, w being one */
+    size_t vectors; /* vectors as long as w that a run needs at most, w included */
     bool composite; /* takes general compositional problems */
     bool robust;    /* has the tilt's settings */
     bool groups;    /* takes tilt=class and tilt=group */
     bool needs_n;   /* keeps something per example */
     bool async;     /* its steps can be asynchronous */
-    bool exact;     /* a step is over all examples, and the method ends by itself */
+    bool exact;     /* each step is over all examples, and the method stops at the minimum */
 
     /* (optional) Checks settings against each other, before anything is allocated. */
     dro_status (*check)(dro_optimizer *o);
@@ -175,7 +175,7 @@ typedef struct dro__optimizer_class {
     void (*stop)(dro_optimizer *o); /* (optional) frees what is not a row */
     /* One update of w. Vectors are written last, when nothing can fail any more. */
     dro_status (*step)(dro_optimizer *o);
-    /* (optional) The steps that draw so many examples, where that is not one batch each. */
+    /* (optional) How many steps draw so many examples, if that is not one batch for each step. */
     uint64_t (*steps_for)(const dro_optimizer *o, uint64_t examples);
     /* (optional) Forget the batch that is waiting; it was refused. */
     void (*drop)(dro_optimizer *o);
@@ -198,7 +198,7 @@ struct dro_optimizer {
     size_t dim;
     int64_t n;
     dro__objective objective; /* of the settings */
-    double stretch;           /* of eta: a direction that is averaged instead of added up */
+    double stretch;           /* factor of eta, for a direction that averages gradients */
     void *settings;           /* begins with dro__optimizer_settings */
     bool started, stepping;   /* stepping: a callback of the problem is running */
     /* the state */
@@ -264,7 +264,8 @@ static inline dro__optimizer_settings *dro__settings_of(const dro_optimizer *o)
 
 /* The running estimate of the objective, without r(w). */
 double dro__estimate(const dro_optimizer *o);
-/* What the objective's scalars have come to, as dro_info has them; NaN where it has none. */
+/* The present lambda, threshold and radius of the objective, as in dro_info; NaN where it has
+ * none. */
 typedef struct dro__reached {
     double lambda, threshold, radius;
 } dro__reached;
@@ -278,8 +279,8 @@ const dro__param_row *const *dro__optimizer_tables(const char *name);
 /* Before start: numbers in the backend's memory that the problem changes with each step and that
  * `ema` averages as it does w (running statistics). */
 void dro__optimizer_beside(dro_optimizer *o, float *numbers, size_t count);
-/* Before start: after the planned steps a second stage. It moves some of the weights alone, by the
- * mean loss; its step size starts again at eta and falls along a cosine. */
+/* Before start: requests a second stage after the planned steps. It updates only some of the
+ * weights, on the mean loss; its step size starts again at eta and follows a cosine. */
 void dro__optimizer_second(dro_optimizer *o, const struct dro__second *second);
 /* Whether dro_optimizer_weights() are an average; if so, that of the numbers beside, and back. */
 bool dro__optimizer_averages(const dro_optimizer *o);
@@ -307,12 +308,12 @@ dro_status dro__draw_whole(dro_optimizer *o, size_t count, dro_batch *batch);
 /* The same batch again, from its position; counts nothing. */
 dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dro_batch *batch);
 dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_batch *batch);
-/* A big batch of `total` examples from here on: how many are left without those that skip() took
- * out, and the next chunk of the *left examples still to come (0: none), which passes over the
- * holes. */
+/* A big batch begins at the current position. dro__big_size subtracts the examples that skip() has
+ * removed from its *total. dro__big_next returns the size of the next chunk of the *left examples
+ * that remain (0: none), and moves the position past removed ones. */
 dro_status dro__big_size(dro_optimizer *o, size_t *total);
 size_t dro__big_next(dro_optimizer *o, size_t *left);
-/* Takes the refused chunk out, or first makes chunks finer. */
+/* Removes the refused chunk from the big batch; a large chunk is first divided. */
 dro_status dro__big_skip(dro_optimizer *o);
 
 /* Call the problem, count evaluations, refuse what is not finite. */
@@ -402,7 +403,7 @@ dro_status dro__objective_settle(dro_optimizer *o);
 bool dro__is_mean(const dro_optimizer *o);
 /* Checks what the settings ask of the problem; makes the groups. */
 dro_status dro__tilt_create(dro_optimizer *o);
-/* Fills in what the ticket says of the level of this step. */
+/* Puts the tilt's level of this step into the ticket. */
 void dro__tilt_ticket(dro_optimizer *o);
 /* The class or group of each example of a part, checked; NULL where the tilt is over examples. */
 dro_status dro__tilt_labels(dro_optimizer *o, const dro_batch *batch, const int32_t **labels);
@@ -411,11 +412,11 @@ size_t dro__tilt_weights(const dro_optimizer *o, double *q, size_t count);
 
 /* ---- async.c ---- */
 
-/* At the end of start(): from now on steps may go to the device, if the problem and the plan are
- * such. */
+/* At the end of start(): from now on steps may run on the device, if the problem and the plan allow
+ * it. */
 void dro__async_open(dro_optimizer *o);
-/* Before anything of a step: the error of an earlier one; the state back here where that is
- * needed. */
+/* At the beginning of a step: reports the error of an earlier one, and copies the state back to the
+ * host where that is needed. */
 dro_status dro__async_begin(dro_optimizer *o);
 dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count);
 /* Waits until the steps that were queued are done; w is then as they left it. */
@@ -427,7 +428,7 @@ dro_status dro__async_leave(dro_optimizer *o);
 
 /* ---- lent.c ---- */
 
-/* The state from the device, where it is: the scalars, or all of it; and back. */
+/* Copy the state from the device, if it is there (only the scalars, or all of it), and to it. */
 dro_status dro__lent_pull(dro_optimizer *o, bool all);
 dro_status dro__lent_push(dro_optimizer *o);
 void dro__lent_close(dro_optimizer *o);

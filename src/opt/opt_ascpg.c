@@ -6,8 +6,8 @@
  *   y' = (1-beta) y + beta g(z; D')               D' is the next step's batch: one draw per step
  *   eta = eta/t^eta_power,   beta = min(1, beta_scale eta/t^beta_power),   t = 1, 2, ...
  *
- * The average takes in D' at the beginning of the step that uses it, when all that can fail comes
- * before anything moves; the iterates are the same.
+ * D' enters the average at the beginning of the step that uses it, so that whatever can fail comes
+ * before any update; the iterates are the same.
  *
  * Deviations: y in log form with the cap of weigh.h, carried over when lambda moves; with
  * tilt=class or group, y is the mean loss of each group and q weighs. The first batch sets y at

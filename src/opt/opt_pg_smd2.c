@@ -19,7 +19,7 @@ static dro_status start(dro_optimizer *o)
     return dro__pd_create(o, DRO__PD_STAGED | DRO__PD_ALL_LOSSES);
 }
 
-/* Every loss at the mean. */
+/* The losses of all examples at the mean of the stage's iterates. */
 static dro_status evaluate_all(dro_optimizer *o, dro__pd *s)
 {
     o->sweeping = true;

@@ -4,10 +4,10 @@
  *
  *   (w_k, u_k, v_k) = COVER(w_{k-1}, u_{k-1}, v_{k-1}; eta_k, T_k)
  *
- * A stage hands on w and the estimators u and v, so a restart is nothing but a smaller eta: no new
- * estimate, no large batch. The stages are schedules (schedule.c): `step` divides eta at the steps
- * named by `stages` (the paper's experiments), `theory` is Theorem 2. The recursion, its deviations
- * and the automatic a are COVER's (opt_cover.c, backend/weigh.h).
+ * A stage passes w and the estimators u and v to the next, so a restart is only a smaller eta: no
+ * new estimate, no large batch. The stages are schedules (schedule.c): `step` divides eta at the
+ * steps named by `stages` (the paper's experiments), `theory` is Theorem 2. The recursion, its
+ * deviations and the automatic a are COVER's (opt_cover.c, backend/weigh.h).
  *
  * output=random makes every stage end at a random step, as Algorithm 1 returns a random iterate. */
 #include "storm.h"

@@ -5,8 +5,8 @@
  *   g   = sum_i exp(loss_i/lambda - nu) / b grad_i
  *   nu <- nu + log( 1 - gamma + gamma mean exp(loss/lambda - nu) )
  *
- * and g goes through momentum and the preconditioner (backend/moves.h). RECOVER's rival at half the
- * cost: it has no correction for the moving w.
+ * and g goes through momentum and the preconditioner (backend/moves.h). It costs half of RECOVER,
+ * and does not correct the estimate for the change of w.
  *
  * Deviations: the weights use nu from before the batch, and a batch of mean weight above `heaviest`
  * (times the largest eta over eta) is scaled down; SCENT's own rate, gamma = alpha e^nu / (1 +

@@ -5,13 +5,13 @@
  * Nesterov: the step is along g + momentum m. The same form as PyTorch's SGD, so settings carry
  * over. The prox has the step eta / (1 - momentum), by which w moves for each g.
  *
- * With an objective other than mean the gradients of a batch have weights by what earlier batches
- * say (backend/weigh.h, weigh_before), and a guard limits the step:
+ * With an objective other than mean, the examples of a batch are weighted by the state before the
+ * batch (backend/weigh.h, weigh_before), and a guard limits the step:
  *
  *   g = sum_i weight_i grad_i / b,   m <- momentum m + (1 - momentum) g
  *   w <- prox(w - eta/(1 - momentum) (m / (1 - momentum^t) + weight_decay w))
  *
- * which is as long a step.
+ * With constant gradients this step has the same length as the one above.
  *
  * sam: SAM, Foret et al. 2021, Algorithm 1, without the dual norms: the gradients are those at
  * w + sam g/|g|. Batch norm's running statistics are those of that point. */

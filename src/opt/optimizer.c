@@ -1,5 +1,5 @@
-/* The public face of the optimisers: life, settings, steps that leave no trace when they fail,
- * and the state as a flat buffer. */
+/* The public functions of the optimisers: creating and destroying, settings, steps (which change
+ * nothing when they fail), and the state as a flat buffer. */
 #include "opt.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ dro_status dro_optimizer_param(const char *optimizer, int index, dro_param *para
 
 /* ---- life ---- */
 
-/* The names for which `wanted` holds (all if it is NULL), for error texts. */
+/* The names of the optimisers, for error texts. */
 static void list_names(char *text, size_t size, bool composite_only)
 {
     size_t used = 0;
@@ -257,7 +257,7 @@ static dro_status check(dro_optimizer *o)
                          "%s: a cosine schedule and a warm-up below 1 need to know steps", name);
     for (int k = 1; k < set->stages.count; k++)
         if (set->stages.values[k] <= set->stages.values[k - 1])
-            return dro__fail(o->ctx, DRO_ERR_RANGE, "%s: stages must rise: %g after %g", name,
+            return dro__fail(o->ctx, DRO_ERR_RANGE, "%s: stages must increase: %g after %g", name,
                              set->stages.values[k], set->stages.values[k - 1]);
     if (set->sam > 0 && (o->is_composite || set->form == DRO__FORM_TWO_POINT))
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED, "%s: sam is not for %s", name,
@@ -276,8 +276,8 @@ static dro_status check(dro_optimizer *o)
 
 /* ---- steps ---- */
 
-/* The noise of batches cancels over a shuffled epoch. An estimate that remembers more than one has
- * the noise of the part that it has forgotten. */
+/* The lower limit of the automatic a. The noise of batches cancels over a shuffled epoch; an
+ * estimate with a longer memory would undo that. */
 static double least_a(const dro_optimizer *o)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
@@ -438,7 +438,7 @@ dro_status dro_optimizer_skip(dro_optimizer *o)
     return DRO_OK;
 }
 
-/* What a run is for: the average, or the weights themselves. */
+/* The result of a run: the moving average (ema), or the weights themselves. */
 static float *result_of(const dro_optimizer *o)
 {
     return o->k.v[DRO__AVERAGE] ? o->k.v[DRO__AVERAGE] : o->k.v[DRO__W];
@@ -611,7 +611,8 @@ static bool is_flag(uint64_t x)
     return x <= 1;
 }
 
-/* What no run can have left behind; a state with a right checksum may still be forged. */
+/* Whether a loaded state is one that a run can have: a file with a correct checksum may still be
+ * forged. */
 static bool valid(const dro_optimizer *o, const dro__run *r, const dro__scalars *s)
 {
     double positive[] = {s->spread,       s->change, s->noise,  s->eta_before,     s->lambda_before,
@@ -751,9 +752,9 @@ dro_status dro__optimizer_take(dro_optimizer *o, const void *bytes, size_t size)
                        .size = size - sizeof(header)};
     walk(o, &ar);
     DRO_TRY(ar.status);
-    if (ar.failed) /* the checksum was right and the contents are not: somebody wrote this */
+    if (ar.failed) /* the checksum is correct, so the file was edited */
         return dro__fail(o->ctx, DRO_ERR_FORMAT,
-                         "the state contradicts itself; the optimiser is to be destroyed");
+                         "the state is inconsistent: destroy the optimiser");
     o->failed = o->refused = o->live = false;
     o->holes = 0;
     o->fine = 0;

@@ -165,7 +165,7 @@ void dro__pd_ascend_entropic(dro_optimizer *o, dro__pd *s, const dro_batch *batc
         dro__dual_set(s->p, id, fmax(dro__dual_get(s->p, id) * exp(x), 1e-280));
     }
     double total = dro__dual_total(s->p);
-    if (total > 1e50 || total < 1e-50) { /* far from 1: bring all back, once in a long while */
+    if (total > 1e50 || total < 1e-50) { /* rare: rescale all */
         double *values = dro__dual_values(s->p);
         for (int64_t i = 0; i < o->n; i++)
             values[i] /= total;

@@ -29,7 +29,7 @@ dro_status dro__reg_create(dro_optimizer *o)
         o->blocks[k] = given ? p->param_blocks[k] : (int64_t)end;
         if (o->blocks[k] < (k ? o->blocks[k - 1] : 0) || o->blocks[k] > (int64_t)o->dim)
             return dro__fail(o->ctx, DRO_ERR_ARGUMENT,
-                             "param_blocks[%zu] = %lld: offsets must rise from 0 to dim %zu", k,
+                             "param_blocks[%zu] = %lld: offsets must increase from 0 to dim %zu", k,
                              (long long)o->blocks[k], o->dim);
     }
     return DRO_OK;

@@ -1,8 +1,7 @@
 /* A report inside: the runs that were read, the methods they make, curves and means. Reading is in
  * report_trial.c, finding runs and grouping them in report.c, which F they have in
  * report_objective.c, statistics in report_stats.c, what a sweep adds in report_sweep.c; figures
- * are made in report_curves.c and report_classes.c, the page in report_page.c and
- * report_sections.c. */
+ * are made in the files that report_figures.h names, the page in those of report_page.h. */
 #ifndef DRO_TRAIN_REPORT_H
 #define DRO_TRAIN_REPORT_H
 
@@ -138,8 +137,8 @@ const char *dro__report_title(const dro_report *report, const char *text, char o
 /* Which function F is in the runs that were read. */
 void dro__report_find_objective(dro_report *report);
 
-/* Whether a setting tells runs of one method apart, or does not change what comes out; those of a
- * run with a label may be tuned. */
+/* Whether a setting may differ between runs of one method: the seed, settings that do not affect
+ * the results, and for runs with a label those that may have been tuned. */
 bool dro__setting_personal(const char *name, bool labelled);
 
 /* ---- report_sweep.c ---- */

@@ -257,7 +257,7 @@ static void draw_names(const matrix *m, dro__plot *plot)
     dro__plot_text(plot, DRO__MUTED, m->left - 6, m->top - 20, 11, DRO__RIGHT, 30, "class");
 }
 
-/* The largest entries beside the diagonal. */
+/* The largest entries off the diagonal. */
 static void tabulate_matrix(const matrix *m, dro__buffer *out)
 {
     const char *headers[] = {"Class", "Taken for", "Share"};

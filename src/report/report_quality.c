@@ -7,7 +7,7 @@
 
 enum { POINTS_MOST = 1000, ROWS_MOST = 11 };
 
-static const double SHARE_LEAST = 0.01; /* of the examples: what fewer say is chance */
+static const double SHARE_LEAST = 0.01; /* bins with fewer examples are too noisy */
 
 typedef struct quality_kind {
     dro__quality x, y;

@@ -326,7 +326,7 @@ static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
 
 static void table(dro__buffer *out, const dro_report *report)
 {
-    enum { MANY = 6 }; /* more do not fit a window with the errors beside the means: below */
+    enum { MANY = 6 }; /* with more columns, errors go below the means */
     char title[DRO__TITLE];
     int by = dro__report_sweep(report), count = by >= 0;
     for (int k = 0; k < DRO_MEASURES; k++)

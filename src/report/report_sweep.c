@@ -1,6 +1,6 @@
-/* Runs of a sweep (report.h): best.json, beside their folders, says by what one setting was chosen
- * and which. A report of them shows the holdout, which chose, and has nothing to say of the best on
- * the test set. */
+/* Runs of a sweep (report.h): best.json, next to their folders, names the chosen setting and the
+ * metric by which it was chosen on the holdout. So a report compares settings on the holdout, and
+ * marks none as the best on the test set. */
 #include "report.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Checkpoints: everything that a run needs to go on, in one file with a checksum.
+/* Checkpoints: everything that a run needs to be resumed, in one file with a checksum.
  *
  * A file is written a block at a time, from the vectors themselves: there is no second copy of the
  * state. At the start of a run the state is left out, as the settings determine it.
@@ -58,7 +58,7 @@ static header make_header(dro__saved *s)
 dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char **out,
                                 size_t *out_size)
 {
-    dro__saved *s = (dro__saved *)saved; /* walking it to measure and to save changes nothing */
+    dro__saved *s = (dro__saved *)saved; /* walk() changes nothing when it measures or saves */
     header h = make_header(s);
     uint64_t sum;
     char *bytes = dro__alloc(h.size, 1);
@@ -159,20 +159,21 @@ dro_status dro__checkpoint_unpack(dro_context *ctx, const char *name, const char
     header h;
     uint64_t sum;
     if (size < sizeof h + sizeof sum)
-        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is cut off", name);
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is truncated", name);
     memcpy(&h, bytes, sizeof h);
     if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0 || h.version != VERSION)
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is not a checkpoint of this version", name);
     if (h.size != size)
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is %s: %zu of %llu bytes", name,
-                         size < h.size ? "cut off" : "too long", size, (unsigned long long)h.size);
+                         size < h.size ? "truncated" : "too long", size,
+                         (unsigned long long)h.size);
     memcpy(&sum, bytes + size - sizeof sum, sizeof sum);
     if (sum != dro__checksum_long(0, bytes, size - sizeof sum))
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is damaged: its checksum is wrong", name);
     const char *texts = bytes + sizeof h + sizeof(dro__progress);
     if (!adds_up(&h, size) || texts[h.settings - 1] != '\0' ||
         texts[h.settings + h.machine - 1] != '\0')
-        return dro__fail(ctx, DRO_ERR_FORMAT, "%s contradicts itself", name);
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is inconsistent", name);
     *s =
         (dro__saved){.dim = h.dim,
                      .statistics_count = h.statistics,

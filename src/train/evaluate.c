@@ -36,7 +36,7 @@ void dro__evaluation_free(dro__evaluation *e)
     *e = (dro__evaluation){0};
 }
 
-/* Adds the results of one batch to the metrics; examples that could not be read are left out. */
+/* The results of one batch. */
 typedef struct batch_results {
     int64_t first;
     size_t count;
@@ -63,7 +63,7 @@ static void take(dro__task *t, dro__evaluation *e, dro_split split, const batch_
     }
 }
 
-/* ---- shared out over ranks: a round of batches, of which each rank has neighbouring ones ---- */
+/* ---- divided among ranks: in each round a rank evaluates a contiguous range of batches ---- */
 
 enum { ROUND_FLOATS = 1 << 23 };
 

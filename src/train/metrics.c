@@ -62,7 +62,7 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
         if (*blocks[k].block)
             continue;
         dro__measure_free(m);
-        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the figures of %d classes", classes);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the metrics of %d classes", classes);
     }
     if (classes > 0) {
         m->figures.per_class = m->per_class;

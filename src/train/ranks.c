@@ -1,9 +1,9 @@
 /* One run on several processes (src/comm), and exact sums over shards of a batch.
  *
  * With exact=yes a batch is cut into DRO__SHARDS shards, each evaluated by a model of its own on
- * one thread. Networks are twins: they share weights and running statistics and meet in their
- * batch norms. What a shard computes then depends neither on the threads nor on the rank that it
- * is on, and the sums are a fixed tree. */
+ * one thread. The networks are twins: they share weights and running statistics and synchronise in
+ * their batch norms. What a shard computes then depends neither on the threads nor on the rank that
+ * it is on, and the sums are a fixed tree. */
 #include "train.h"
 
 #include <dro/version.h>
@@ -151,7 +151,7 @@ static void merge_ranks(void *user, double *values, size_t count, dro__net_merge
     (void)!dro__comm_merge(r->comm, values, count, how);
 }
 
-/* A way between the ranks' devices, where each has one. */
+/* A communicator of the ranks' devices, where each rank has one. */
 static dro_status open_device(dro__ranks *r, dro__task *t)
 {
     const dro__backend *backend = t->ctx->backend;

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 /* Files that have the names of a run's files, in a folder that holds no run, belong to the user.
- * Links, pipes and devices under these names are none of a run: it would write to where they lead,
- * or wait. */
+ * Links, pipes and devices under these names do not belong to a run: it would overwrite what a link
+ * points to, or block. */
 static dro_status check_files(const dro_train *t, bool resume)
 {
     static const char *const names[] = {"weights.safetensors", "last.safetensors", "result.json",
@@ -42,7 +42,7 @@ dro_status dro__run_check_folder(const dro_train *t, bool resume)
     if (found && resume)
         return dro__fail(t->ctx, DRO_ERR_FILE,
                          "%s: the run has ended, with a result.json, and has no checkpoint: "
-                         "there is nothing to go on from; choose another folder to run it again",
+                         "there is nothing to resume from; choose another folder to run it again",
                          t->folder);
     if (found)
         return dro__fail(t->ctx, DRO_ERR_FILE,

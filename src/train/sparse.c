@@ -11,7 +11,7 @@
 
 /* ---- the loss: for a stream too ---- */
 
-/* Where the model is the linear one on rows, named for messages. */
+/* What the rows are, in words for messages. */
 static void name_place(const dro__task *t, char *text, size_t size)
 {
     int used = t->info.kind == DRO_DATA_STREAM ? snprintf(text, size, "a stream")

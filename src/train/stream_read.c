@@ -1,7 +1,7 @@
 /* Where the rows of a stream come from. One process reads all of them. On several ranks rank 0
  * reads one file, or a pipe, for all; the files of a pattern are divided over the ranks. Every rank
- * then gets all rows of a batch (stream_batch.c). How columns become features is learned from the
- * first rows of the first files, which all ranks look at for that. */
+ * then gets all rows of a batch (stream_batch.c). The encoding of columns is learned from the first
+ * rows of the first files, which every rank reads for this purpose. */
 #include "stream_run.h"
 
 #include <stdio.h>

@@ -10,10 +10,10 @@
  *   sparse.c      the linear model on sparse rows with many features
  *   metrics.c     figures from logits; probabilities.c: of the classes; decision.c: of a predictor
  *   evaluate.c    figures over a split
- *   disk.c        files that are there whole or not at all; checkpoint.c: what a run needs to go on
+ *   disk.c        files that are replaced completely or not at all; checkpoint.c: to resume a run
  *   record.c      config.json, metrics.jsonl, result.json
  *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
- *   weights.c     weights files that know their model;  predictor.c: using them
+ *   weights.c     weights files that describe their model; predictor.c: using them
  *   ranks.c       one run on several processes
  *   run.c         the loop;  assess.c: its evaluations;  resume.c: its folder and checkpoints
  *   divergence.c  detection of divergence, and recovery from it
@@ -247,8 +247,8 @@ typedef struct dro__model_choice {
     bool sync_norm;
 } dro__model_choice;
 
-/* Before the weights are made: an error if they and what training keeps beside them are more than
- * half of the available memory. */
+/* Before the weights are made: an error if they, and what training keeps in addition, take more
+ * than half of the available memory. */
 dro_status dro__model_fits(const dro__task *task, const dro__model_choice *choice,
                            size_t parameters);
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
@@ -458,13 +458,13 @@ void dro__measure_reset(dro__tally *m, const dro__robust *robust);
 void dro__measure_add(dro__tally *m, const dro__measured *examples);
 /* The classes' shares of the weight, (classes); false when nothing was added. */
 bool dro__measure_class_weights(const dro__tally *m, double *shares);
-/* Works the figures out; r is the regulariser's part of the objective. */
+/* Computes the metrics; r is the regulariser's part of the objective. */
 dro_status dro__measure_finish(dro_context *ctx, dro__tally *m, double r);
 
 /* ---- evaluate.c ---- */
 
-/* Asked now and then while a split is evaluated, with the share that is done: true ends it without
- * figures. */
+/* Called repeatedly while a split is evaluated, with the share that is done; if it returns true,
+ * the evaluation ends without figures. */
 typedef struct dro__poll {
     bool (*ask)(void *user, double done);
     void *user;
@@ -482,8 +482,7 @@ typedef struct dro__evaluation {
 
 dro_status dro__evaluation_create(dro__task *task, int32_t classes, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
-/* One split, shared out over comm's ranks (NULL: this process alone). poll (optional) is called now
- * and then; when it returns true there are no figures. */
+/* Evaluates one split, divided among comm's ranks (NULL: this process alone). poll is optional. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
                                double r, const dro__poll *poll);
 
@@ -491,7 +490,7 @@ dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split sp
 
 #include <sys/types.h>
 
-/* What is called on the disk; tests put in calls that fail. */
+/* The system calls on files; tests replace them by calls that fail. */
 typedef struct dro__disk_calls {
     int (*open)(const char *path, int flags, mode_t mode);
     ssize_t (*write)(int fd, const void *bytes, size_t size);
@@ -503,8 +502,7 @@ extern dro__disk_calls dro__disk;
 
 /* Makes the folder, and those above it, where they are missing. */
 dro_status dro__folder_make(dro_context *ctx, const char *folder, bool *made);
-/* Keeps other processes out until *lock is closed; takes away what a killed one left half
- * written. */
+/* Locks the folder until *lock is closed, and removes the temporary files of a killed process. */
 dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock);
 enum { DRO__PATH_SIZE = 4352 };
 /* Replaces folder/name by what is written between begin and end: a temporary file, fsync, rename,
@@ -524,8 +522,8 @@ dro_status dro__file_end(dro__new_file *file, dro_status status);
 /* All three, without keep. */
 dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
                              const void *bytes, size_t size);
-/* Appends at `offset`, cutting off what was behind it; then brings it to the disk. DRO_ERR_FORMAT:
- * the file is shorter than that, or gone. */
+/* Truncates the file to `offset`, appends, and fsyncs. DRO_ERR_FORMAT: the file is shorter than
+ * `offset`, or does not exist. */
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
                             const void *bytes, size_t size);
 /* plain, if not NULL: it is a file and no link, pipe or device. */
@@ -610,7 +608,7 @@ typedef struct dro__mark {
     double seconds;    /* of training */
 } dro__mark;
 
-/* What this process has seen take how long: what max_time leaves out depends on it. */
+/* Durations that this process has measured; what max_time leaves out depends on them. */
 typedef struct dro__costs {
     double begun;   /* the clock when the last step began */
     double step;    /* its seconds; 0: none yet */
@@ -639,7 +637,7 @@ struct dro_train {
     uint64_t steps;                                   /* of both stages */
     uint64_t second_steps;                            /* of the second */
     const char *folder;
-    int lock; /* of the folder, while a run goes on; -1 */
+    int lock; /* of the folder, during a run; else -1 */
     bool running;
     dro_train_watch watch;
     double began, before; /* the clock when this process began, and the wall time before it */
@@ -651,7 +649,7 @@ struct dro_train {
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     bool made, begun;                 /* by this call: the folder, its files */
-    bool planned;                     /* by this call: the plan was told */
+    bool planned;                     /* by this call: the plan was reported */
     int reported;                     /* notes of the data */
     size_t reported_pieces;           /* the size of pieces that was reported */
     char *config, *result, *identity;
@@ -660,7 +658,7 @@ struct dro_train {
 };
 
 double dro__clock(void);
-/* Whether a run may begin, or go on, in its folder. */
+/* Whether a run may begin, or be resumed, in its folder. */
 dro_status dro__run_check_folder(const dro_train *t, bool resume);
 double dro__wall(const dro_train *t);
 double dro__epoch_of(const dro_train *t, uint64_t step);
@@ -685,7 +683,7 @@ dro_status dro__run_anew(dro_train *t);   /* and the network as before the first
 dro_status dro__run_record(dro_train *t); /* evaluates, writes nothing */
 /* The objective that F is reported for. */
 dro__robust dro__objective_of(const dro_train *t);
-/* Says so where what was measured is no longer that one. */
+/* Adds a note if F was measured with another objective than that of the last step. */
 void dro__note_objective(const dro_train *t, const dro__robust *measured);
 const char *dro__level_text(const dro__robust *robust); /* "examples", "classes" or "groups" */
 /* The record's class_weights and group_weights; over: what the classes' are counted over, or
@@ -696,8 +694,8 @@ void dro__note(const dro_train *t, const char *format, ...) __attribute__((forma
 dro_status dro__make_optimizer(dro_train *t);
 dro_status dro__run_save(dro_train *t);
 dro_status dro__run_load(dro_train *t, bool *found);
-/* After a failure: a run that this call began and that has not seen an example leaves no files, so
- * that its folder does not stand in the way of the next try. */
+/* After a failure before the first example: removes the files of a run that this call began, so
+ * that the next try can use the folder. */
 void dro__run_forget(dro_train *t);
 dro_status dro__run_write_weights(dro_train *t);
 /* The running statistics that belong to dro_optimizer_weights(): the network's or, with ema, their

@@ -1,4 +1,4 @@
-/* Vector operations of the cpu backend beside the moves of a step (cpu_step.c). */
+/* Vector operations of the cpu backend other than the moves of a step (cpu_step.c). */
 #include "cpu.h"
 
 #include <math.h>

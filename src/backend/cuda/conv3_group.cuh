@@ -1,6 +1,6 @@
-/* What Hopper does beside the threads, as functions: copies into shared memory, and products of a
- * warp group (four warps) on matrices there. Machine instructions that, like those of
- * conv3_mma.cuh, are written out nowhere else.
+/* Hopper's asynchronous operations as functions: copies into shared memory, and products of a warp
+ * group (four warps) on matrices there. Machine instructions that, like those of conv3_mma.cuh, are
+ * written out nowhere else.
  *
  * Copies: one thread expects so many bytes at a gate and begins the copies; everyone waits at the
  * gate. A gate is passed in turns, even and odd.

@@ -17,7 +17,8 @@ dro_status dro__dnn_grow(dro__cuda_network *net, void **block, size_t *size, siz
     need = need > 2 * *size ? need : 2 * *size;
     if (net->retired_count == RETIRED)
         return dro__fail(net->ctx, DRO_ERR_STATE,
-                         "cuDNN's memory has grown %d times: make the network anew", (int)RETIRED);
+                         "cuDNN's memory has grown %d times: create the network again",
+                         (int)RETIRED);
     void *larger = dro__cuda_alloc(need, 1);
     if (!larger)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");

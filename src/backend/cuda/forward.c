@@ -23,18 +23,18 @@ dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gt
 
 enum { MANY = 4 };
 
-/* Four for many: fewer blocks do more each, which costs less than it delays when others run
- * beside. */
+/* With four or more networks each gets a quarter of the GPU: fewer blocks, each with more work,
+ * slow a network down less than waiting for the others would. */
 int dro__share_of(const dro__cuda_network *net)
 {
     int alive = dro__networks_alive();
     return net->graph->deterministic || alive < 2 ? 1 : alive < MANY ? 2 : MANY;
 }
 
-/* Which kernels do a call's convolutions of bfloat16, where both fit: those by bands make eight
- * networks an eighth faster, those by rows a network that is alone. The two want the weights in
- * different orders; a call has one share from its packing to its last slope, so it reads what it
- * has packed. */
+/* Whether a call's bfloat16 convolutions use the kernels by bands, where both kinds fit: these are
+ * an eighth faster for eight networks, those by rows for a single one. The two need the weights in
+ * different orders. The share is fixed during a call, from packing the weights to the last
+ * gradient, so a call reads the order that it has packed. */
 static bool by_bands(const dro__cuda_network *net)
 {
     return net->share >= MANY;

@@ -13,8 +13,8 @@ static int pending;
 
 /* ---- joining and leaving ---- */
 
-/* MPI_Init, MPI_Comm_dup and MPI_Finalize wait for all ranks, and nothing can call them back: a
- * rank that was stopped or cut off before it came there would keep the others for ever. */
+/* MPI_Init, MPI_Comm_dup and MPI_Finalize wait for all ranks, and cannot be interrupted: a rank
+ * that was stopped or disconnected before this call would block the others for ever. */
 enum { LEAVE_SECONDS = 8 };
 
 typedef struct deadline {

@@ -120,7 +120,7 @@ void dro__piece_moments(const dro__piece *piece, const float *z)
 
 /* ---- between operations ---- */
 
-/* scale, shift, inverse and p from the moments at hand. */
+/* scale, shift, inverse and p from a channel's moments. */
 static void set_affine(const dro__cpu_network *net, dro__cpu_tail *tail, int part, size_t c,
                        double mean, double variance)
 {
@@ -131,7 +131,7 @@ static void set_affine(const dro__cpu_network *net, dro__cpu_tail *tail, int par
     tail->mean[at] = (float)mean;
     tail->inverse[at] = (float)inverse;
     tail->scale[at] = tail->p[at] = (float)((double)gamma[c] * inverse);
-    /* what the mean's rounding leaves over */
+    /* corrects for the rounding of the mean */
     tail->shift[at] =
         (float)((double)beta[c] - (mean - (double)tail->mean[at]) * (double)gamma[c] * inverse);
 }
@@ -180,7 +180,8 @@ static double merge_moments(const dro__cpu_network *net, const dro__cpu_op *op,
     return seen;
 }
 
-/* This network's moments, in the first lane's, become those of all networks; their n. */
+/* Merges this network's moments (in the first lane's sums) with those of all networks; returns
+ * their n. */
 static double sync_forward(const dro__cpu_network *net, const dro__cpu_tail *tail, double m)
 {
     size_t channels = (size_t)tail->base.norm->channels;
