@@ -114,6 +114,11 @@ static void test_resume(void **state)
     resumes(SIGNS, "rows", /* its lines name the F of the whole and of the window */
             "lambda=100 switch_step=8 switch_lambda=0.5 switch_tilt=class reg=l1 reg_strength=0.01",
             400);
+    static const char *const objectives[] = {"objective=cvar:0.3", "objective=chi2:1 tilt=class",
+                                             "optimizer=cover objective=kl-radius:0.1",
+                                             "lambda=2 report_objective=cvar:0.2"};
+    for (size_t k = 0; k < sizeof objectives / sizeof objectives[0]; k++)
+        resumes(SIGNS, "rows", objectives[k], 400);
     for (size_t k = 0; k < sizeof optimizers / sizeof optimizers[0]; k++) {
         char more[64];
         snprintf(more, sizeof more, "optimizer=%s", optimizers[k]);
@@ -412,6 +417,39 @@ static void test_many(void **state)
     assert_true(tilted.test.worst_class_accuracy > plain.test.worst_class_accuracy);
 }
 
+/* A checkpoint that somebody has changed, checksum and all: wherever it is changed, the run goes on
+ * or says that it cannot. */
+static void test_forged(void **state)
+{
+    (void)state;
+    static const uint32_t words[] = {UINT32_MAX, INT32_MAX, 3, 0x7fc00000};
+    char folder[300], note[DRO__ERROR_SIZE];
+    dro__saved saved;
+    bool found;
+    int refused = 0;
+    write_many(true, 100);
+    clear("forged");
+    OK(ctx, run_stream("csv:%s,label=kind,learn=60", "many", "batch=4 report_every=12", "forged",
+                       false, 8, NULL));
+    snprintf(folder, sizeof folder, "%s/forged", dir);
+    OK(ctx, dro__checkpoint_read(ctx, folder, &saved, &found, note));
+    char *more = saved.more;
+    for (size_t at = 0, k = 0; at + 4 <= saved.more_size; at += 4, k++) {
+        uint32_t kept;
+        memcpy(&kept, more + at, 4);
+        memcpy(more + at, &words[k % 4], 4);
+        OK(ctx, dro__checkpoint_write(ctx, folder, &saved));
+        memcpy(more + at, &kept, 4);
+        dro_status status = run_stream("csv:%s,label=kind,learn=60", "many",
+                                       "batch=4 report_every=12", "forged", true, 9, NULL);
+        if (status != DRO_OK)
+            assert_true(*dro_context_error(ctx));
+        refused += status != DRO_OK;
+    }
+    assert_true(refused > 20);
+    dro__saved_free(&saved);
+}
+
 /* Labels 0 and 1, and 1 without its sign: the weights know the classes of the rows they came
  * from. */
 static void test_names(void **state)
@@ -643,6 +681,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_refuses),
     cmocka_unit_test(test_path_is_no_option),
     cmocka_unit_test(test_table),
+    cmocka_unit_test(test_forged),
     cmocka_unit_test(test_names),
     cmocka_unit_test(test_loss),
     cmocka_unit_test(test_squared_is_calibrated),

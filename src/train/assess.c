@@ -71,6 +71,14 @@ static dro__objective named_objective(const dro_train *t)
     return o;
 }
 
+dro__objective dro__other_objective(const dro_train *t)
+{
+    dro__objective o = named_objective(t), reported;
+    if (dro__reported_objective(t, &reported))
+        o = reported;
+    return o.kind > DRO__OBJECTIVE_KL ? o : (dro__objective){0};
+}
+
 /* F is `o`; the lambda of kl is its argument. */
 static void report_as(dro__robust *r, const dro__objective *o)
 {

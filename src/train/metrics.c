@@ -276,7 +276,7 @@ static double other_objective(dro__tally *m)
     const dro__mass *of = classes ? m->classes : m->groups;
     size_t all = (size_t)(classes ? m->figures.classes : m->figures.groups), n = 0;
     if (!classes && !groups)
-        all = (size_t)m->figures.examples;
+        all = m->figures.examples <= m->loss_capacity ? (size_t)m->figures.examples : 0;
     dro__worst_case worst = {.value = NAN};
     double *memory = dro__alloc(3 * all, sizeof *memory);
     if (!memory) {
@@ -284,8 +284,6 @@ static double other_objective(dro__tally *m)
         return NAN;
     }
     double *losses = memory, *prior = memory + all, *weights = memory + 2 * all, total = 0;
-    if (!classes && !groups && m->figures.examples > m->loss_capacity)
-        all = 0;
     for (size_t k = 0; k < all; k++) {
         double mass = classes || groups ? of[k].mass : (double)m->weights[k];
         if (mass == 0)

@@ -6,16 +6,32 @@
 
 typedef dro__stream_run stream_run;
 
-static void archive_measure(dro__archive *ar, dro__tally *m)
+static bool is_sane(const dro__tally *m)
 {
     size_t c = (size_t)m->figures.classes;
+    int64_t n = m->figures.examples;
+    bool ok = n >= 0 && n < INT64_MAX / 2;
+    for (size_t k = 0; ok && k < c; k++)
+        ok = m->counts[k] >= 0 && m->counts[k] <= n;
+    for (size_t k = 0; ok && k < c * c; k++)
+        ok = m->confusion[k] >= 0 && m->confusion[k] <= n;
+    return ok;
+}
+
+/* What F measures is named by the settings; with a lambda that became infinite it is the mean. Losses
+ * and weights are kept for cvar and the like, scores and truths for the curves. */
+static void archive_measure(const dro_train *t, dro__archive *ar, dro__tally *m)
+{
+    size_t c = (size_t)m->figures.classes;
+    bool other = m->robust.other.kind != DRO__OBJECTIVE_MEAN;
     DRO__ARCHIVE(ar, m->figures.examples);
     DRO__ARCHIVE(ar, m->mass);
     DRO__ARCHIVE(ar, m->loss_sum);
     DRO__ARCHIVE(ar, m->robust.lambda);
     DRO__ARCHIVE(ar, m->robust.weight_lambda);
     DRO__ARCHIVE(ar, m->robust.level);
-    DRO__ARCHIVE(ar, m->robust.uniform);
+    dro__archive_flag(ar, &m->robust.uniform);
+    dro__archive_flag(ar, &other);
     DRO__ARCHIVE(ar, m->tilted);
     DRO__ARCHIVE(ar, m->class_top);
     dro__archive_bytes(ar, m->classes, c * sizeof *m->classes);
@@ -23,10 +39,32 @@ static void archive_measure(dro__archive *ar, dro__tally *m)
     DRO__ARCHIVE(ar, m->real);
     dro__archive_bytes(ar, m->counts, c * sizeof *m->counts);
     dro__archive_bytes(ar, m->confusion, c * c * sizeof *m->confusion);
-    dro__archive_bytes(ar, m->scores,
-                       (size_t)m->capacity * dro__tally_width(m) * sizeof *m->scores);
-    dro__archive_bytes(ar, m->truth, (size_t)m->capacity * sizeof *m->truth);
-    dro__archive_bytes(ar, m->weights, (size_t)m->capacity * sizeof *m->weights);
+    if (ar->mode == DRO__ARCHIVE_LOAD) {
+        m->robust.other = other ? dro__other_objective(t) : (dro__objective){0};
+        ar->failed = ar->failed || !is_sane(m);
+        if (ar->failed)
+            return;
+    }
+    int64_t n = m->figures.examples;
+    size_t scored = (size_t)(n < m->capacity ? n : m->capacity);
+    size_t kept = (size_t)(n < m->loss_capacity ? n : m->loss_capacity);
+    dro__archive_bytes(ar, m->scores, scored * dro__tally_width(m) * sizeof *m->scores);
+    dro__archive_bytes(ar, m->truth, scored * sizeof *m->truth);
+    dro__archive_bytes(ar, m->losses, kept * sizeof *m->losses);
+    dro__archive_bytes(ar, m->weights, kept * sizeof *m->weights);
+}
+
+/* Whether the rows of a checkpoint are such as dro__held_add() makes. */
+static bool are_sane(const dro_train *t, const dro__held *k)
+{
+    bool ok = k->starts[0] == 0 && (uint64_t)k->starts[k->count] == k->entries;
+    for (size_t i = 0; ok && i < k->count; i++)
+        ok = k->starts[i] <= k->starts[i + 1] && k->classes[i] >= 0 &&
+             (size_t)k->classes[i] < (t->task.outputs > 1 ? t->task.outputs : 2) &&
+             k->ids[i] == (int64_t)(k->position + i);
+    for (size_t e = 0; ok && e < k->entries; e++)
+        ok = k->columns[e] >= 0 && (size_t)k->columns[e] < t->task.width;
+    return ok;
 }
 
 static void archive_held(dro_train *t, dro__archive *ar, dro__held *k)
@@ -37,10 +75,10 @@ static void archive_held(dro_train *t, dro__archive *ar, dro__held *k)
     DRO__ARCHIVE(ar, k->count);
     DRO__ARCHIVE(ar, entries);
     if (ar->mode == DRO__ARCHIVE_LOAD && !ar->failed) {
-        bool sane = entries <= ar->size / 8 && k->count <= batch;
-        if (sane && dro__held_grow(t->ctx, k, entries) != DRO_OK)
+        bool fits = entries <= ar->size / 8 && k->count <= batch;
+        if (fits && dro__held_grow(t->ctx, k, entries) != DRO_OK)
             dro__memory_lost();
-        ar->failed = !sane || dro__memory_ran_out();
+        ar->failed = !fits || dro__memory_ran_out();
         if (ar->failed)
             return;
         k->entries = entries;
@@ -51,6 +89,8 @@ static void archive_held(dro_train *t, dro__archive *ar, dro__held *k)
     dro__archive_bytes(ar, k->y, batch * sizeof *k->y);
     dro__archive_bytes(ar, k->columns, entries * sizeof *k->columns);
     dro__archive_bytes(ar, k->values, entries * sizeof *k->values);
+    if (ar->mode == DRO__ARCHIVE_LOAD && !ar->failed)
+        ar->failed = k->count > 0 && !are_sane(t, k);
 }
 
 /* How columns are scaled: standard input that continues from where it was cannot be read again to
@@ -98,8 +138,8 @@ static void walk(dro_train *t, dro__archive *ar)
     DRO__ARCHIVE(ar, s->about.columns);
     DRO__ARCHIVE(ar, s->next);
     DRO__ARCHIVE(ar, s->reported);
-    archive_measure(ar, &s->all);
-    archive_measure(ar, &s->window);
+    archive_measure(t, ar, &s->all);
+    archive_measure(t, ar, &s->window);
     for (int i = 0; i < DRO__RING; i++)
         archive_held(t, ar, &s->ring[i]);
 }

@@ -683,6 +683,8 @@ dro_status dro__run_anew(dro_train *t);   /* and the network as before the first
 dro_status dro__run_record(dro_train *t); /* evaluates, writes nothing */
 /* The objective that F is reported for. */
 dro__robust dro__objective_of(const dro_train *t);
+/* kl-radius, cvar or chi2, where the settings say that F is that; mean: no. */
+dro__objective dro__other_objective(const dro_train *t);
 /* Adds a note if F was measured with another objective than that of the last step. */
 void dro__note_objective(const dro_train *t, const dro__robust *measured);
 const char *dro__level_text(const dro__robust *robust); /* "examples", "classes" or "groups" */
