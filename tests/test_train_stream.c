@@ -417,6 +417,41 @@ static void test_many(void **state)
     assert_true(tilted.test.worst_class_accuracy > plain.test.worst_class_accuracy);
 }
 
+/* Rows whose first ones have other classes are not those of the run, however many classes there
+ * are. */
+static void test_other_classes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec, *begins, *kinds[2][3];
+    } runs[] = {
+        {"csv:%s,label=kind,learn=60", "size,kind\n", {{"p", "q", "q"}, {"q", "r", "r"}}},
+        {"csv:%s,label=kind,learn=60", "size,kind\n", {{"p", "q", "r"}, {"q", "r", "s"}}},
+        {"libsvm:%s,features=2,learn=60", "", {{"1", "2", "2"}, {"2", "3", "3"}}},
+        {"libsvm:%s,features=2,learn=60,scale=none", "", {{"1", "2", "4"}, {"1", "2", "5"}}}};
+    for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++)
+        for (int other = 0; other < 2; other++) {
+            bool csv = *runs[k].begins;
+            FILE *f = fopen(in_dir("other"), "w");
+            fputs(runs[k].begins, f);
+            for (int i = 0; i < 200; i++) {
+                const char *kind = runs[k].kinds[other][i % 3];
+                if (csv)
+                    fprintf(f, "%.3f,%s\n", cos(i), kind);
+                else
+                    fprintf(f, "%s 1:%.3f\n", kind, cos(i));
+            }
+            fclose(f);
+            if (other) {
+                FAILS(ctx, run_stream(runs[k].spec, "other", "", "parts", true, UINT64_MAX, NULL),
+                      DRO_ERR_DATA, "are not those that the run started with");
+                continue;
+            }
+            clear("parts");
+            OK(ctx, run_stream(runs[k].spec, "other", "", "parts", false, 6, NULL));
+        }
+}
+
 /* A checkpoint that somebody has changed, checksum and all: wherever it is changed, the run goes on
  * or says that it cannot. */
 static void test_forged(void **state)
@@ -681,6 +716,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_refuses),
     cmocka_unit_test(test_path_is_no_option),
     cmocka_unit_test(test_table),
+    cmocka_unit_test(test_other_classes),
     cmocka_unit_test(test_forged),
     cmocka_unit_test(test_names),
     cmocka_unit_test(test_loss),

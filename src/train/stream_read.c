@@ -173,7 +173,7 @@ static dro_status open_reader(dro_train *t)
     a->target = data->target;
     snprintf(a->format, sizeof a->format, "%s", data->format->name);
     for (const char *name; (name = dro_stream_class(s->stream, a->class_count)); a->class_count++)
-        if (data->learned && dro_stream_class(s->stream, 2))
+        if (data->learned)
             a->columns = dro__checksum(a->columns, name, strlen(name) + 1);
     DRO_TRY(check_classes(t));
     DRO_TRY(make_names(t));

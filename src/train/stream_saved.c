@@ -18,8 +18,8 @@ static bool is_sane(const dro__tally *m)
     return ok;
 }
 
-/* What F measures is named by the settings; with a lambda that became infinite it is the mean. Losses
- * and weights are kept for cvar and the like, scores and truths for the curves. */
+/* The settings name what F measures; with a lambda that became infinite it is the mean. Losses and
+ * weights are kept for cvar and the like, scores and truths for the curves. */
 static void archive_measure(const dro_train *t, dro__archive *ar, dro__tally *m)
 {
     size_t c = (size_t)m->figures.classes;
