@@ -144,7 +144,7 @@ done
 printf 'P5 2 2' >"$work/pictures/train/a/3.pgm"
 printf 'P5 2 2' >"$work/pictures/test/b/5.pgm"
 pictures="images:$work/pictures,skip_bad=2"
-train="train --model mlp --size 8 --steps 4 --batch 15"
+train="train --model mlp:4 --size 97 --steps 4 --batch 15"
 run 0 $train --data "$pictures" --out "$work/run" --json
 json
 has '"skipped": ['
@@ -189,6 +189,38 @@ rm -r "$work/pictures/train/c"
 for k in 0 1 2 3 4 5 6 7; do printf 'P5 2 2' >"$work/pictures/test/b/$k.pgm"; done
 run 0 eval --weights "$work/run/weights.safetensors" --data "images:$work/pictures,skip_bad=9"
 has "; no image of class 'b' is left in the test set" err
+
+# Small pictures keep their size, whatever the model; a model that was trained so takes others at
+# that size. A run that is resumed, repeated or begins with its weights has the same images.
+for set in dark bright; do
+    for class in a b; do
+        mkdir -p "$work/$set/$class"
+        for k in 1 2 3 4; do
+            pixels=$([ $set = dark ] && echo 0123456789abcdef || echo klmnopqrstuvwxyz)
+            printf 'P5 4 4 255\n%s' $pixels >"$work/$set/$class/$k.pgm"
+        done
+    done
+done
+cd "$work" || exit 1
+small="train --model mlp:4 --lr 0.01"
+run 0 $small --data images:dark --steps 2 --out small
+has "the images' shorter side is 4 pixels (median): all become 4 x 4, as with size=4" err
+has "normalised with mean 0.2"
+run 0 eval --weights small/weights.safetensors --data images:bright
+run 0 train --resume --out small
+run 0 train --config small/config.json --out again
+cmp small/weights.safetensors again/weights.safetensors || fail "a repeated run has other weights"
+run 0 train --data images:bright --init small/weights.safetensors --lr 0.01 --steps 2 --out begun
+has "the images become 4 x 4, as those of the weights file" err
+has "mlp:4, "
+has "normalised with mean 0.2"
+run 0 train --resume --out begun
+run 0 train --data images:bright,size=4 --init small/weights.safetensors --lr 0.01 --steps 2 --out sized
+cmp begun/weights.safetensors sized/weights.safetensors || fail "size=4 gives other weights"
+rm -r small
+run 1 train --resume --out begun
+has "the run was made with normalisation of init=" err
+cd - >/dev/null || exit 1
 
 # A model keeps from where the columns were counted: rows without index 0 are not shifted.
 for k in 1 2 3 4 5 6 7 8; do printf '0 0:1 1:1\n1 0:1 2:1\n0 1:1\n1 2:1\n'; done >"$work/from0"

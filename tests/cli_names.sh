@@ -35,10 +35,6 @@ json
 has 'pictures/plain/\\xe9.pgm'
 run 0 predict --weights folders/weights.safetensors --data images:pictures,size=8
 has 'pictures/plain/\xe9.pgm'
-# Small pictures keep their size, and a model that was trained so takes others at that size.
-run 0 train --data images:pictures --steps 2 --out small
-has "the images' shorter side is 4 pixels (median): all become 4 x 4, as with size=4" err
-run 0 eval --weights small/weights.safetensors --data images:pictures
 run 2 train --data "csv:$(printf 'caf\351').csv,label=y" --epochs 1 --out named
 has "expected at most 4095 characters, in UTF-8" err
 

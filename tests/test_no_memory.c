@@ -537,7 +537,7 @@ static void test_train(void **state)
     all_fail("train", train,
              "data=synth:glyphs,n=40,test=6,size=8,classes=2,holdout=0.2 model=mlp:2 optimizer=sgd "
              "steps=4 stage2=1 batch=16 best=loss mixup=1 ema=0.5");
-    all_fail("train", train, of("data=images:%s model=mlp:2 size=8 steps=2 batch=2", "img"));
+    all_fail("train", train, of("data=images:%s model=mlp:2 size=97 steps=2 batch=2", "img"));
     all_fail("train", train,
              of("data=csv:%s,label=y steps=2 batch=16 optimizer=sgd exact=yes", "t.csv"));
     all_fail("train", train,

@@ -61,6 +61,8 @@ dro__normal dro__normal_of(const dro_data *d)
     static const double cifar10[2][3] = {{.4914, .4822, .4465}, {.2023, .1994, .2010}};
     static const double cifar100[2][3] = {{.5071, .4867, .4408}, {.2675, .2565, .2761}};
     static const double imagenet[2][3] = {{.485, .456, .406}, {.229, .224, .225}};
+    if (d->normal)
+        return *d->normal;
     if (d->kind == DRO_DATA_FILES)
         return from_figures(imagenet[0], imagenet[1]);
     if (strcmp(d->format->name, "cifar10") == 0)

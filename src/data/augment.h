@@ -13,8 +13,8 @@ typedef struct dro__normal {
     float scale[3], shift[3];
 } dro__normal;
 
-/* CIFAR's and ImageNet's figures where the format is one of those, otherwise measured on the
- * training images (at most 10,000 of them). */
+/* What the data was given; CIFAR's and ImageNet's figures where the format is one of those,
+ * otherwise measured on the training images (at most 10,000 of them). */
 dro__normal dro__normal_of(const dro_data *data);
 
 /* Random numbers of one image: the k-th is a pure function of (seed, stream, k). */

@@ -101,10 +101,11 @@ struct dro_data {
     const char *kept; /* while it is opened: the part of that which is not the format's (scale.h) */
     size_t bias;      /* the column of the constant feature, 0: there is none */
     dro__unit target; /* of real-valued targets; the targets of the splits are in it */
-    bool for_training;      /* opened to train a model on it: columns are scaled */
-    bool for_model;         /* opened to ask one, so that labels may be missing */
-    char *encoding;         /* how the features were made, for a model to keep; or NULL */
-    bool learned;           /* a stream's encoding, from its first rows */
+    const struct dro__normal *normal; /* of images, by a model; NULL: their own */
+    bool for_training;                /* opened to train a model on it: columns are scaled */
+    bool for_model;                   /* opened to ask one, so that labels may be missing */
+    char *encoding;                   /* how the features were made, for a model to keep; or NULL */
+    bool learned;                     /* a stream's encoding, from its first rows */
     const char *untrained;  /* the remark that says why a class has no training example, or NULL */
     const char *unlabelled; /* how labels are named, where there are none and all are 0; or NULL */
     dro__notes skipped;     /* images and why; under a lock of notes.c */

@@ -433,44 +433,6 @@ dro_status dro__feed_split(dro__task *t, dro_split split, const dro__model_choic
     return dro_loader_create(t->data, split, &o, &feed->loader);
 }
 
-static bool same_normal(const dro__task *t)
-{
-    for (int32_t k = 0; k < t->shape.channels && k < 3; k++)
-        if (t->normal.scale[k] != t->own_normal.scale[k] ||
-            t->normal.shift[k] != t->own_normal.shift[k])
-            return false;
-    return true;
-}
-
-/* The loader normalises by the data's own statistics; this normalises again, by those that the
- * model was trained with. */
-static dro_status normalise_again(dro__task *t, size_t count, const float **pixels)
-{
-    const dro__normal *own = &t->own_normal;
-    size_t plane = (size_t)t->shape.height * (size_t)t->shape.width;
-    size_t channels = (size_t)t->shape.channels;
-    if (same_normal(t))
-        return DRO_OK;
-    if (count > t->renormalised_capacity) {
-        dro__free(t->renormalised);
-        t->renormalised_capacity = count;
-        t->renormalised = dro__alloc(count * channels * plane, sizeof(float));
-    }
-    if (!t->renormalised) {
-        t->renormalised_capacity = 0;
-        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch of images");
-    }
-    for (size_t i = 0; i < count * channels; i++) {
-        size_t k = i % channels;
-        float scale = t->normal.scale[k] / own->scale[k];
-        float shift = t->normal.shift[k] - own->shift[k] * scale;
-        for (size_t p = i * plane; p < (i + 1) * plane; p++)
-            t->renormalised[p] = (*pixels)[p] * scale + shift;
-    }
-    *pixels = t->renormalised;
-    return DRO_OK;
-}
-
 static dro_status image_batch(dro__task *t, dro__range range, dro_net_batch *batch)
 {
     dro__split_feed *feed = &t->feed[range.split];
@@ -493,9 +455,7 @@ static dro_status image_batch(dro__task *t, dro__range range, dro_net_batch *bat
     }
     for (size_t i = 0; i < count; i++)
         t->unread[i] = loaded.ids[i] != walk.ids[i]; /* replaced by another example */
-    const float *pixels = loaded.pixels;
-    DRO_TRY(normalise_again(t, count, &pixels));
-    *batch = (dro_net_batch){.count = count, .x = pixels, .labels = loaded.labels};
+    *batch = (dro_net_batch){.count = count, .x = loaded.pixels, .labels = loaded.labels};
     return DRO_OK;
 }
 
@@ -543,5 +503,4 @@ void dro__feed_close(dro__task *t)
     dro__free(t->balanced.classes);
     dro__resident_close(t);
     dro__free(t->rows);
-    dro__free(t->renormalised);
 }

@@ -160,8 +160,6 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
     DRO_TRY(load(p, weights));
     DRO_TRY(map_labels(p));
     dro__weights_shift(a, p->task.net, p->task.shift);
-    if (p->task.images && a->has_normal)
-        p->task.normal = a->normal;
     return DRO_OK;
 }
 

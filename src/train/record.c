@@ -129,6 +129,8 @@ static json_t *config_json(const dro_train *t)
     json_t *object = own_json(t);
     put(object, "model", text(t->task.model)); /* as chosen */
     put(object, "batch", json_integer((json_int_t)t->task.batch));
+    if (t->task.side || (t->task.info.kind == DRO_DATA_FILES && *t->set.init))
+        put(object, "size", json_integer(t->task.shape.height));
     if (!t->set.epochs && !t->set.steps && t->task.epoch_steps)
         put(object, "epochs",
             json_integer((json_int_t)((t->steps - t->second_steps) / t->task.epoch_steps)));
@@ -222,6 +224,15 @@ static json_t *checksum_json(const dro__task *task)
     return sum ? text(digits) : json_null();
 }
 
+static json_t *normal_json(const dro__normal *n)
+{
+    char all[128];
+    snprintf(all, sizeof all, "%.9g %.9g %.9g, %.9g %.9g %.9g", (double)n->scale[0],
+             (double)n->scale[1], (double)n->scale[2], (double)n->shift[0], (double)n->shift[1],
+             (double)n->shift[2]);
+    return text(all);
+}
+
 char *dro__identity_text(const dro_train *t)
 {
     dro__json_watch();
@@ -233,6 +244,8 @@ char *dro__identity_text(const dro_train *t)
     put(config, "weights", json_integer((json_int_t)t->task.dim));
     put(config, "checksum of the training examples",
         json_integer((json_int_t)sum_of_examples(&t->task)));
+    if (t->task.images && *t->set.init)
+        put(config, "normalisation of init", normal_json(&t->task.normal));
     if (dro__task_frozen(&t->task, &sum))
         put(config, "checksum of the weights that do not train", json_integer((json_int_t)sum));
     size_t size = 0, used = 0;

@@ -10,7 +10,7 @@
 
 static void choose_model(dro__task *t, const dro__model_choice *c)
 {
-    const char *name = c->model;
+    const char *name = !*c->model && c->start ? c->start->model : c->model;
     bool small = t->info.kind == DRO_DATA_PIXELS;
     if (!*name && t->images)
         name = !small ? "resnet18"
@@ -107,10 +107,11 @@ static dro_model_shape shape_of(const dro__task *t, const dro__model_choice *c)
 {
     const dro_data_info *i = &t->info;
     dro_model_shape s = {(int32_t)i->features, 1, 1, i->classes ? i->classes : 1};
+    int32_t side = c->size ? c->size : c->start && c->start->files ? c->start->shape.height : 224;
     if (i->kind == DRO_DATA_PIXELS)
         s = (dro_model_shape){i->channels, i->height, i->width, s.outputs};
     else if (i->kind == DRO_DATA_FILES)
-        s = (dro_model_shape){3, c->size ? c->size : 224, c->size ? c->size : 224, s.outputs};
+        s.channels = 3, s.height = s.width = side;
     return s;
 }
 
@@ -312,38 +313,68 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
     return dro__ranks_open(t, c);
 }
 
-/* Small images in files become arrays, of the size that is given or their own, unless model or init
- * ask for more: *taken. */
-static dro_status take_small_images(dro__task *t, const dro__model_choice *c, bool *taken)
+enum { SMALL = 96 }; /* the most pixels of a small image's side */
+
+static bool is_large_model(const char *model)
 {
-    enum { SIDE_MOST = 96 };
+    for (int k = 0; dro_model_name(k); k++)
+        if (strcmp(dro_model_name(k), model) == 0)
+            return dro_model_usual(k).height > SMALL;
+    return false;
+}
+
+/* The side of the arrays that images in files become, 0: they stay in their files. */
+static int32_t side_of_arrays(dro__task *t, const dro__model_choice *c)
+{
+    const dro__weights_about *start = c->start;
+    bool square = start && start->shape.height == start->shape.width;
+    int32_t side = c->size                                 ? c->size
+                   : start && start->arrays && square      ? start->shape.height
+                   : start && start->files                 ? 0
+                   : *c->model && is_large_model(c->model) ? 0
+                                                           : dro__files_side(t->data);
+    return side <= SMALL ? side : 0;
+}
+
+/* Small images in files become arrays, of the size that is given, that of the weights file that
+ * training starts from, or their own unless the model is for larger ones. */
+static dro_status take_small_images(dro__task *t, const dro__model_choice *c)
+{
     char spec[DRO__SPEC_MAX];
-    *taken = false;
-    if (t->data->kind != DRO_DATA_FILES || *c->model || (c->settings && *c->settings->set.init))
+    if (t->data->kind != DRO_DATA_FILES)
         return DRO_OK;
-    int32_t side = c->size ? c->size : dro__files_side(t->data);
-    if (side == 0 || side > SIDE_MOST ||
-        snprintf(spec, sizeof spec, "%s,size=%d", c->data, (int)side) >= (int)sizeof spec)
+    int32_t side = side_of_arrays(t, c);
+    bool start = c->start && !c->size;
+    bool grey = start && c->start->shape.channels == 1 && !dro__option(t->data, "channels");
+    if (side == 0 || snprintf(spec, sizeof spec, "%s,size=%d%s", c->data, (int)side,
+                              grey ? ",channels=1" : "") >= (int)sizeof spec)
         return DRO_OK;
     dro_data_close(t->data);
     t->data = NULL;
     DRO_TRY(dro__data_for_training(t->ctx, spec, &t->data));
-    *taken = true;
-    return c->size
-               ? DRO_OK
-               : dro__remark(t->data,
-                             "the images' shorter side is %d pixels (median): all become %d x %d, "
-                             "as with size=%d",
-                             (int)side, (int)side, (int)side, (int)side);
+    t->side = side;
+    return c->size ? DRO_OK
+                   : dro__remark(t->data,
+                                 start ? "the images become %d x %d, as those of the weights file"
+                                       : "the images' shorter side is %d pixels (median): all "
+                                         "become %d x %d, as with size=%d",
+                                 (int)side, (int)side, (int)side, (int)side);
+}
+
+/* The normalisation of images is that of a model's weights file, or their own. */
+static void take_normal(dro__task *t, const dro__model_choice *c)
+{
+    const dro__weights_about *of = c->about ? c->about : c->start;
+    t->normal = of && of->has_normal ? of->normal : dro__normal_of(t->data);
+    t->data->normal = &t->normal;
 }
 
 static dro_status open_task(dro__task *t, const dro__model_choice *c)
 {
     DRO_TRY(c->train ? dro__data_for_training(t->ctx, c->data, &t->data)
                      : dro__data_open_given(t->ctx, c->data, c->encoding, &t->data));
-    bool taken = false;
     if (c->train)
-        DRO_TRY(take_small_images(t, c, &taken));
+        DRO_TRY(take_small_images(t, c));
     DRO_TRY(dro_data_info_get(t->data, &t->info));
     t->images = t->info.kind == DRO_DATA_PIXELS || t->info.kind == DRO_DATA_FILES;
     t->regression = t->info.classes == 0;
@@ -353,13 +384,13 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
         dro__choose_optimizer(c->settings);
         DRO_TRY(dro__recipe_settle(c->settings));
     }
-    if (c->train && c->size && !taken && t->info.kind != DRO_DATA_FILES)
+    if (c->train && c->size && !t->side && t->info.kind != DRO_DATA_FILES)
         return dro__fail(t->ctx, DRO_ERR_ARGUMENT,
                          "size %d: it is for images that stay in their files; %s", (int)c->size,
                          t->images ? "these are arrays (size=N of the data makes them so)"
                                    : "the data has none");
     if (t->images)
-        t->normal = t->own_normal = dro__normal_of(t->data);
+        take_normal(t, c);
     t->shape = c->shape.channels ? c->shape : shape_of(t, c);
     t->width = t->images ? 0 : (size_t)t->shape.channels;
     DRO_TRY(check_shape(t, c));

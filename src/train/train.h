@@ -199,13 +199,12 @@ typedef struct dro__task {
     int64_t walk_ids[DRO__EVAL_MOST]; /* of the last dro__task_walk(): copied where not in order */
     int32_t walk_labels[DRO__EVAL_MOST], walk_groups[DRO__EVAL_MOST];
     float walk_targets[DRO__EVAL_MOST];
-    float *rows;                    /* (DRO__EVAL_MOST, features) where rows must be made dense */
-    dro__normal own_normal, normal; /* of the data, and of the images as trained */
-    float *renormalised;            /* where they differ: images normalised again */
-    size_t renormalised_capacity;   /* images */
-    int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
-    bool unread[DRO__EVAL_MOST];    /* of the last batch: images that skip_bad skipped */
-    const int32_t *labels;          /* of the batch that was evaluated last, or NULL */
+    float *rows;                 /* (DRO__EVAL_MOST, features) where rows must be made dense */
+    dro__normal normal;          /* of the images */
+    int32_t side;                /* of the arrays that images in files became, or 0 */
+    int32_t *label_map;          /* (data's classes) to the model's, NULL: the same */
+    bool unread[DRO__EVAL_MOST]; /* of the last batch: images that skip_bad skipped */
+    const int32_t *labels;       /* of the batch that was evaluated last, or NULL */
 } dro__task;
 
 enum { DRO__LOSS_SIZE = 64 }; /* of its name */
@@ -241,7 +240,8 @@ typedef struct dro__model_choice {
     dro_model_shape shape;           /* of a weights file; channels 0: by the data */
     dro_train *settings;             /* of the run, or NULL */
     const char *encoding;            /* of a weights file, "" if it has none; NULL: of no file */
-    const dro__weights_about *about; /* whose loss is meant, or NULL */
+    const dro__weights_about *about; /* whose loss and normalisation are meant, or NULL */
+    const dro__weights_about *start; /* of the weights file that training starts from, or NULL */
     dro_comm *comm;                  /* the ranks that train together, or NULL */
     int shards;                      /* exact: of a batch; else 0 */
     bool sync_norm;
