@@ -174,9 +174,6 @@ typedef struct dro__pieces_options {
     size_t most;
     dro__batch_cutter cut; /* (optional) where mine has draw or gather */
     void *cut_user;
-    /* (optional) Asked between forward and backward; an error refuses the step. */
-    dro_status (*ask)(void *user);
-    void *ask_user;
 } dro__pieces_options;
 
 /* `mine` in pieces, as *problem; both are borrowed from *pieces. */

@@ -234,8 +234,6 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
 {
     dro__pieces *s = user;
     dro_status status;
-    if (s->options.ask)
-        DRO_TRY(s->options.ask(s->options.ask_user));
     do
         status = backward_pieces(s, w, parts, part_count, coef, grads);
     while (halve(s, parts, part_count, status));

@@ -360,15 +360,13 @@ dro_status dro__run_stage(dro_train *t, uint64_t step)
     return dro__net_plain(t->task.net, second);
 }
 
-/* One step, timed as training. One that is refused for want of time changes nothing. */
+/* One step, timed as training. */
 static dro_status step(dro_train *t)
 {
-    double start = t->costs.begun = dro__clock();
+    double start = dro__clock();
     dro_status status = dro__run_stage(t, t->opt->run.step);
     if (status == DRO_OK)
         status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
-    if (t->ended == DRO_TRAIN_TIME)
-        return DRO_OK;
     t->costs.step = dro__clock() - start;
     t->progress.seconds += t->costs.step;
     if (!t->warm.examples)
@@ -443,27 +441,14 @@ static double evaluation_time(const dro_train *t)
     return fmin(seconds, t->set.max_time / 2);
 }
 
-/* The expected time of the next step: asynchronous steps show theirs only in the mean. 0: not
- * known. */
+/* The expected time of the next step: asynchronous steps show theirs only in the mean. Before the
+ * first one: at least twice that of an evaluation of its batch. 0: not known. */
 static double step_time(const dro_train *t)
 {
     const dro__run *r = &t->opt->run;
     double drawn = (double)r->examples / fmax((double)r->step, 1);
-    return fmax(t->costs.step, drawn_time(t) * drawn);
-}
-
-/* The gradient takes twice as long as a forward pass, but the first one also gets its memory: the
- * rest of the step takes about as long. */
-dro_status dro__run_time_for_step(void *run)
-{
-    dro_train *t = run;
-    double forward = dro__clock() - t->costs.begun;
-    bool first = t->costs.begun > 0 && t->costs.step == 0; /* streams have short steps */
-    if (t->comm || !first || !dro__time_is_over(t, forward + dro__time_to_write(t)))
-        return DRO_OK;
-    t->costs.step = 2 * forward;
-    t->ended = DRO_TRAIN_TIME;
-    return DRO_ERR_STATE;
+    double first = r->examples ? 0 : 2 * t->costs.example * (double)t->task.batch;
+    return fmax(fmax(t->costs.step, first), drawn_time(t) * drawn);
 }
 
 /* What has to follow the next step. */
@@ -476,6 +461,31 @@ static double end_time(const dro_train *t)
 static bool is_time(const dro_train *t)
 {
     return t->set.max_time > 0 && dro__time_is_over(t, step_time(t) + end_time(t));
+}
+
+/* Before a first step that may take longer than max_time, evaluates one example, or more if these
+ * take no time, to see what a step takes. Each twice: the first time takes longer. */
+static dro_status try_examples(dro_train *t)
+{
+    const double most_time = t->set.max_time / 50;
+    size_t batch = t->task.feed[DRO_TRAIN].batch, most = t->task.batch;
+    bool fits = false;
+    double took = 0;
+    most = most < batch ? most : batch;
+    for (size_t n = 1; n <= most && !fits && took < most_time; n *= 2) {
+        for (int k = 0; k < 2; k++) {
+            double start = dro__clock();
+            dro__range some = {DRO_TRAIN, 0, n};
+            DRO_TRY(dro__task_evaluate(&t->task, some, dro_optimizer_w(t->opt),
+                                       t->evaluation.logits, NULL));
+            took = dro__clock() - start;
+        }
+        t->costs.example = took / (double)n;
+        fits = !is_time(t);
+    }
+    if (fits) /* evaluations of more examples take less time for each */
+        t->costs.example = 0;
+    return DRO_OK;
 }
 
 /* max_time has ended this process before its first step. */
@@ -602,6 +612,9 @@ static bool over(dro_train *t)
 static dro_status train(dro_train *t)
 {
     uint64_t first = t->opt->run.step;
+    bool bounded = t->set.max_time > 0 && !t->comm && t->task.net && !t->opt->cls->exact;
+    if (bounded && t->opt->run.examples == 0)
+        DRO_TRY(try_examples(t));
     while (!over(t)) {
         DRO_TRY(dro__trainable(t->task.data)); /* the loader may have lost a class */
         dro_status status = due(t) ? DRO_OK : step(t);

@@ -259,11 +259,8 @@ static dro_status cut_batches(dro__task *t, const dro__model_choice *c)
                          c->shards ? "exact" : "sync_norm");
     if (synced)
         return DRO_OK;
-    dro__pieces_options o = {.most = c->microbatch,
-                             .cut = t->images ? dro__feed_cut : NULL,
-                             .cut_user = t,
-                             .ask = c->settings ? dro__run_time_for_step : NULL,
-                             .ask_user = c->settings};
+    dro__pieces_options o = {
+        .most = c->microbatch, .cut = t->images ? dro__feed_cut : NULL, .cut_user = t};
     dro_problem mine = t->problem;
     return dro__pieces_create(t->ctx, &mine, &o, &t->pieces, &t->problem);
 }

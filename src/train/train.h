@@ -610,8 +610,7 @@ typedef struct dro__mark {
 
 /* Durations that this process has measured; what max_time leaves out depends on them. */
 typedef struct dro__costs {
-    double begun;   /* the clock when the last step began */
-    double step;    /* its seconds; 0: none yet */
+    double step;    /* seconds of the last step; 0: none yet */
     double example; /* of an example that was evaluated; 0: none yet */
     double byte;    /* of a byte of the checkpoint or weights written last; 0: none yet */
 } dro__costs;
@@ -673,9 +672,6 @@ bool dro__time_is_over(const dro_train *t, double seconds);
 double dro__time_to_write(const dro_train *t);
 /* Seconds to evaluate an example, from what was evaluated or else from the steps; 0: not known. */
 double dro__time_of_example(const dro_train *t);
-/* Asked within a step, of a dro_train: DRO_ERR_STATE, and the run has ended, when the rest of its
- * first step would end too late. */
-dro_status dro__run_time_for_step(void *run);
 /* Counts what was written since `start`. */
 void dro__count_written(dro_train *t, double bytes, double start);
 dro_status dro__run_begin(dro_train *t);  /* a fresh optimiser, started */
