@@ -161,6 +161,39 @@ static void test_splits(void **state)
     refused(p, "images:%", DRO_ERR_DATA, "val/c: a class that the training set does not have");
 }
 
+/* Other names of the sets; val is the holdout where there is a test set, unless one is drawn. */
+static void test_three_sets(void **state)
+{
+    const place *p = *state;
+    dro_data *data;
+    static const char *const train[] = {"Training/a/1.pgm", "Training/b/1.pgm"};
+    static const char *const test[] = {"TEST/b/2.pgm"};
+    static const char *const val[] = {"valid/a/3.pgm", "valid/b/3.pgm"};
+    put_pgm(p, train[0], 1, 2);
+    put_pgm(p, train[1], 3, 4);
+    put_pgm(p, test[0], 5, 6);
+    put_pgm(p, val[0], 7, 8);
+    put_pgm(p, val[1], 9, 10);
+    put_text(p, "__MACOSX/Training/a/1.pgm", "");
+    put_text(p, "Training/__MACOSX/1.pgm", "");
+    OK(p->ctx, open_spec(p, "images:%", &data));
+    assert_int_equal(data->classes, 2);
+    assert_int_equal(data->split[DRO_HOLDOUT].n, 2);
+    check_paths(p, data, DRO_TRAIN, train);
+    check_paths(p, data, DRO_TEST, test);
+    check_paths(p, data, DRO_HOLDOUT, val);
+    assert_null(dro_data_remark(data, 0));
+    dro_data_close(data);
+    OK(p->ctx, open_spec(p, "images:%,size=2", &data));
+    assert_int_equal(data->split[DRO_HOLDOUT].pixels[12], 9);
+    dro_data_close(data);
+    OK(p->ctx, open_spec(p, "images:%,holdout=0.5", &data));
+    assert_int_equal(data->split[DRO_HOLDOUT].n, 0); /* one of each class stays */
+    assert_non_null(
+        strstr(dro_data_remark(data, 0), "1 folder beside Training and TEST is not read (valid)"));
+    dro_data_close(data);
+}
+
 static void test_class_called_train(void **state)
 {
     const place *p = *state;
@@ -191,7 +224,12 @@ static void test_bad_folders(void **state)
     refused(p, "images:%/nowhere", DRO_ERR_FILE, "nowhere: cannot open the folder");
     put_text(p, "a/readme.txt", "");
     refused(p, "images:%", DRO_ERR_DATA, "a: no images in the folder of a class");
+    refused(p, "images:%", DRO_ERR_DATA, "only others such as ");
+    refused(p, "images:%", DRO_ERR_DATA, "a/readme.txt: expected .jpg");
     put_text(p, "a/1.jpg", "");
+    mkdir(in_place(p, "b"), 0777);
+    refused(p, "images:%", DRO_ERR_DATA, "files (remove the folder if it is no class)");
+    rmdir(in_place(p, "b"));
     refused(p, "images:%/a/1.jpg", DRO_ERR_FILE, "1.jpg");
     assert_int_equal(symlink("2.jpg", in_place(p, "a/2.jpg")), 0);
     refused(p, "images:%", DRO_ERR_FILE, "a/2.jpg: Too many levels");
@@ -316,13 +354,13 @@ static void test_remarks(void **state)
 {
     const place *p = *state;
     static const char *const remarks[] = {
-        "1 folder beside train and test is not read (val)",
+        "1 folder beside train and test is not read (more)",
         "2 files in the folders of classes are not read (",
         "1 image beside the folders of classes is not read (",
     };
     static const char *const files[] = {"train/a/1.pgm",    "train/a/w.webp",  "train/b/in/2.pgm",
                                         "train/b/in/x.bmp", "train/b/.hidden", "train/3.pgm",
-                                        "train/README",     "test/a/4.pgm",    "val/a/5.pgm"};
+                                        "train/README",     "test/a/4.pgm",    "more/a/5.pgm"};
     dro_data *data;
     for (size_t k = 0; k < sizeof files / sizeof files[0]; k++)
         put_pgm(p, files[k], 1, 2);
@@ -531,6 +569,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_folder_bytes), TEST(test_list),    TEST(test_list_gaps),
     TEST(test_bad_lists),    TEST(test_inat),    TEST(test_bad_inat),
     TEST(test_shared),       TEST(test_pipe),    TEST(test_remarks),
+    TEST(test_three_sets),
 };
 
 CHECK_MAIN(tests)

@@ -1,10 +1,12 @@
-/* images:DIR: a folder of images for each class; or DIR/train and DIR/test (or val, validation)
- * with a folder for each class in both.
+/* images:DIR: a folder of images for each class; or DIR/train and DIR/test with a folder for each
+ * class in both, also called training and testing, in upper or lower case. DIR/val (or valid, or
+ * validation) is the holdout, or the test set where there is no other; with holdout=SHARE it is
+ * left out.
  *
  * Classes are the folders in the order of their names, images the files in them in the order of
  * theirs, so that records do not depend on the file system. The images in folders inside a class
- * belong to it too and come after its own. Links are followed. Hidden files and folders are passed
- * over; so are other files, images beside the folders of the classes, and folders beside train and
+ * belong to it too and come after its own. Links are followed. Hidden files and folders, and
+ * __MACOSX, are passed over; so are other files, images beside the folders of the classes, and folders beside train and
  * test, which a remark counts. DIR/train counts as a split only if there are folders in it, and so
  * does DIR/test: a class may be called train, and ImageNet's test has no classes. */
 #include "image_files.h"
@@ -105,7 +107,7 @@ static dro_status list_entries(dro_context *ctx, const char *path, DIR *dir, boo
     const struct dirent *entry;
     while (errno = 0, (entry = readdir(dir))) {
         bool is = folders || is_image(entry->d_name);
-        if (entry->d_name[0] == '.')
+        if (entry->d_name[0] == '.' || strcmp(entry->d_name, "__MACOSX") == 0)
             continue;
         if (is)
             DRO_TRY(is_kind(ctx, path, dir, entry, folders, &is));
@@ -204,18 +206,30 @@ static dro_status add_folder(dro_data *d, folder *f, dro__files *files, int32_t 
     return status;
 }
 
+/* other: the first of the other files is in it. */
+static dro_status no_images(const dro_data *d, const char *path, bool other)
+{
+    const tally *seen = d->state;
+    return dro__fail(d->ctx, DRO_ERR_DATA,
+                     "%s: no images in the folder of a class%s%.200s: expected .jpg, .jpeg, .png, "
+                     ".ppm, .pgm or .pnm files (%s)",
+                     dro__path_tail(path), other ? ", only others such as " : "",
+                     other ? seen->first_inside : "",
+                     other ? "ImageMagick converts images: mogrify -format png FILES"
+                           : "remove the folder if it is no class");
+}
+
 static dro_status add_class(dro_data *d, const char *dir, const char *path, dro__files *files,
                             int32_t label, bool may_be_empty)
 {
     int64_t before = files->table->n;
+    const tally *seen = d->state;
+    bool first = seen->inside == 0;
     folder top = {.path = dir}, own = {.path = path, .above = &top};
     DRO_TRY(enter(d->ctx, &top));
     DRO_TRY(add_folder(d, &own, files, label));
     if (files->table->n == before && !may_be_empty)
-        return dro__fail(d->ctx, DRO_ERR_DATA,
-                         "%s: no images in the folder of a class: expected .jpg, .jpeg, .png, "
-                         ".ppm, .pgm or .pnm files (remove the folder if it is no class)",
-                         dro__path_tail(path));
+        return no_images(d, path, first && seen->inside > 0);
     return DRO_OK;
 }
 
@@ -232,7 +246,7 @@ static dro_status add_classes(dro_data *d, const char *dir, const listing *folde
                              "%s/%s: a class that the training set does not have",
                              dro__path_tail(dir), folders->names[k]);
         DRO_TRY(dro__path_join(d->ctx, dir, folders->names[k], &path));
-        dro_status status = add_class(d, dir, path, &files, label, split == DRO_TEST);
+        dro_status status = add_class(d, dir, path, &files, label, split != DRO_TRAIN);
         dro__free(path);
         if (status != DRO_OK)
             return status;
@@ -270,56 +284,82 @@ static dro_status add_train(dro_data *d, const char *dir, listing *folders)
 
 /* ---- layouts ---- */
 
-/* DIR/NAME if it is a folder with folders in it; *path is NULL otherwise. */
-static dro_status find_split(dro_data *d, const listing *top, const char *name, char **path,
-                             listing *folders)
+/* A folder with the folders of classes. */
+typedef struct split_folder {
+    const char *name; /* in the list of names, NULL: there is none */
+    char *path;
+    listing folders;
+} split_folder;
+
+static void split_free(split_folder *f)
 {
-    char *joined;
-    *path = NULL;
-    if (top->count == 0 || !bsearch(&name, top->names, top->count, sizeof *top->names, by_name))
-        return DRO_OK;
-    DRO_TRY(dro__path_join(d->ctx, d->spec.path, name, &joined));
-    dro_status status = list(d->ctx, joined, true, folders);
-    if (status == DRO_OK && folders->count > 0)
-        *path = joined;
-    else
-        dro__free(joined);
+    dro__free(f->path);
+    listing_free(&f->folders);
+    *f = (split_folder){0};
+}
+
+/* The first of these names, in upper or lower case, that is a folder with folders in it. */
+static dro_status find_split(const dro_data *d, const listing *top, const char *const *names,
+                             split_folder *f)
+{
+    dro_status status = DRO_OK;
+    for (; *names && !f->name; names++)
+        for (size_t k = 0; k < top->count && !f->name && status == DRO_OK; k++) {
+            if (strcasecmp(top->names[k], *names) != 0)
+                continue;
+            status = dro__path_join(d->ctx, d->spec.path, top->names[k], &f->path);
+            if (status == DRO_OK)
+                status = list(d->ctx, f->path, true, &f->folders);
+            f->name = f->folders.count ? top->names[k] : NULL;
+            if (!f->name)
+                split_free(f);
+        }
     return status;
 }
 
-/* The folders next to train and test (or NULL). */
-static dro_status remark_folders(dro_data *d, const listing *top, const char *test)
+/* The folders next to those that are read. */
+static dro_status remark_folders(dro_data *d, const listing *top, const split_folder *all)
 {
     const char *first = NULL;
     int64_t count = 0;
     for (size_t k = 0; k < top->count; k++) {
-        const char *name = top->names[k];
-        if (strcmp(name, "train") == 0 || (test && strcmp(name, test) == 0))
+        bool used = false;
+        for (int s = 0; s < DRO_SPLITS; s++)
+            used = used || top->names[k] == all[s].name;
+        if (used)
             continue;
-        first = count++ ? first : name;
+        first = count++ ? first : top->names[k];
     }
     if (count == 0)
         return DRO_OK;
-    return dro__remark(d, "%lld folder%s beside train%s%s %s not read (%.200s)", (long long)count,
-                       count == 1 ? "" : "s", test ? " and " : "", test ? test : "",
-                       count == 1 ? "is" : "are", first);
+    const char *test = all[DRO_TEST].name;
+    return dro__remark(d, "%lld folder%s beside %s%s%s %s not read (%.200s)", (long long)count,
+                       count == 1 ? "" : "s", all[DRO_TRAIN].name, test ? " and " : "",
+                       test ? test : "", count == 1 ? "is" : "are", first);
 }
 
-static dro_status open_splits(dro_data *d, const listing *top, const char *train, listing *folders)
+static dro_status find_splits(const dro_data *d, const listing *top, split_folder *all)
 {
-    static const char *const names[] = {"test", "val", "validation"};
-    const char *test = NULL;
-    char *path = NULL;
-    listing tested = {0};
-    DRO_TRY(add_train(d, train, folders));
-    for (size_t k = 0; k < sizeof names / sizeof names[0] && !path; k++) {
-        DRO_TRY(find_split(d, top, names[k], &path, &tested));
-        test = path ? names[k] : NULL;
-    }
-    dro_status status = path ? add_classes(d, path, &tested, DRO_TEST) : DRO_OK;
-    dro__free(path);
-    listing_free(&tested);
-    return status == DRO_OK ? remark_folders(d, top, test) : status;
+    static const char *const train[] = {"train", "training", NULL};
+    static const char *const test[] = {"test", "testing", NULL};
+    static const char *const validation[] = {"val", "valid", "validation", NULL};
+    DRO_TRY(find_split(d, top, train, &all[DRO_TRAIN]));
+    if (!all[DRO_TRAIN].name)
+        return DRO_OK;
+    DRO_TRY(find_split(d, top, test, &all[DRO_TEST]));
+    if (!all[DRO_TEST].name)
+        return find_split(d, top, validation, &all[DRO_TEST]);
+    return dro__option(d, "holdout") ? DRO_OK : find_split(d, top, validation, &all[DRO_HOLDOUT]);
+}
+
+static dro_status open_splits(dro_data *d, const listing *top, split_folder *all)
+{
+    static const dro_split others[] = {DRO_TEST, DRO_HOLDOUT};
+    DRO_TRY(add_train(d, all[DRO_TRAIN].path, &all[DRO_TRAIN].folders));
+    for (int k = 0; k < 2; k++)
+        if (all[others[k]].name)
+            DRO_TRY(add_classes(d, all[others[k]].path, &all[others[k]].folders, others[k]));
+    return remark_folders(d, top, all);
 }
 
 static dro_status remark_missed(dro_data *d, const tally *seen)
@@ -342,16 +382,16 @@ static dro_status remark_missed(dro_data *d, const tally *seen)
 
 static dro_status open_images(dro_data *d)
 {
-    listing top = {0}, folders = {0};
+    listing top = {0};
+    split_folder all[DRO_SPLITS] = {0};
     tally seen = {0};
-    char *train = NULL;
     DRO_TRY(list(d->ctx, d->spec.path, true, &top));
     d->state = &seen;
-    dro_status status = find_split(d, &top, "train", &train, &folders);
+    dro_status status = find_splits(d, &top, all);
     if (status == DRO_OK)
-        status = train ? open_splits(d, &top, train, &folders) : add_train(d, d->spec.path, &top);
-    dro__free(train);
-    listing_free(&folders);
+        status = all[DRO_TRAIN].name ? open_splits(d, &top, all) : add_train(d, d->spec.path, &top);
+    for (int s = 0; s < DRO_SPLITS; s++)
+        split_free(&all[s]);
     listing_free(&top);
     if (status == DRO_OK)
         status = remark_missed(d, &seen);
@@ -365,7 +405,7 @@ const dro__format dro__format_images = {
     .name = "images",
     .usage = "DIR[,channels=1|3][,size=N]",
     .summary =
-        "a folder of images (JPEG, PNG, PPM, PGM) per class; or folders train and test of these",
+        "a folder of images (JPEG, PNG, PNM) per class; or folders train, test, val of these",
     .options = options,
     .files = true,
     .folder = true,

@@ -234,8 +234,9 @@ dro_status dro__files_open(dro_data *d)
     d->width = d->height = (int32_t)side;
     if (!side)
         return DRO_OK;
-    DRO_TRY(load_table(d, &d->split[DRO_TRAIN]));
-    return load_table(d, &d->split[DRO_TEST]);
+    for (int s = 0; s < DRO_SPLITS; s++)
+        DRO_TRY(load_table(d, &d->split[s]));
+    return DRO_OK;
 }
 
 int32_t dro__files_side(dro_data *d)
