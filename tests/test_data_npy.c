@@ -173,6 +173,18 @@ static void test_npz(void **state)
     }
 }
 
+/* Other usual names; labels are columns. */
+static void test_npz_images(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    dro_data *data = opened(NPZ "images.npz", &train, &test);
+    dro_data_info info = info_of(data);
+    assert_true(train.count == 4 && test.count == 2 && info.classes == 2 && info.channels == 1);
+    assert_true(train.labels[0] == 1 && test.labels[0] == 0);
+    dro_data_close(data);
+}
+
 static void test_npy_values_bad(void **state)
 {
     (void)state;
@@ -182,16 +194,20 @@ static void test_npy_values_bad(void **state)
             "finite");
     refuses(NPZ "arrays.npz,x=big,labels=y", bad, "row 0, column 1: 1e+300", "single precision");
     refuses(NPZ "arrays.npz,x=neither,labels=y", bad, "5 x 4 x 2", "1 or 3 channels");
-    refuses(NPZ "arrays.npz,x=cube,labels=y", bad, "is float64 (3, 2, 2)", "uint8");
+    refuses(NPZ "arrays.npz,x=cube,labels=y", bad, "is float64 (3, 2, 2)",
+            "uint8 (numpy.uint8(255 * x), where x is from 0 to 1)");
     refuses(NPZ "arrays.npz,x=line,labels=y", bad, "is float64 (3)", "rows (n, d)");
     refuses(NPZ "arrays.npz,x=none,labels=y", bad, "is float64 (0, 4)", "no dimension of 0");
     refuses(NPZ "arrays.npz,x=narrow,labels=y", bad, "is float64 (3, 0)", "no dimension of 0");
     refuses(NPZ "arrays.npz,x=rows,labels=y_part", bad, "y_part: row 1: 0.5", "target=real");
     refuses(NPZ "arrays.npz,x=rows,labels=y_huge", bad, "y_huge: row 2: ", "below 2^63");
     refuses(NPZ "arrays.npz,x=rows,labels=y_short", bad, "is int64 (2)", "expected (3)");
-    refuses(NPZ "arrays.npz,x=rows,labels=rows", bad, "is float64 (3, 4)", "expected (3)");
+    refuses(NPZ "arrays.npz,x=rows,labels=rows", bad, "is float64 (3, 4)",
+            "expected (3), a number for each example (numpy.argmax(y, 1) gives");
     refuses(NPZ "arrays.npz,x=rows,labels=q", bad, "no array 'q'", "one of");
-    refuses(NPZ "arrays.npz,labels=y", bad, "no array x_train, x, X or data", "x=NAME");
+    refuses(NPZ "arrays.npz,labels=y", bad, "no array x_train, x, X, data or images",
+            "x=NAME, one of big both chw");
+    refuses(NPZ "arrays.npz,x=rows,labels=q,test=rows", DRO_ERR_ARGUMENT, "test=rows", "both");
     refuses(NPZ "dtypes.npz,x=u1_le_C,labels=y,test=u1_le_C", DRO_ERR_ARGUMENT, "test_labels",
             "both");
     refuses(NPZ "arrays.npz,x=rows,labels=y,test=hwc,test_labels=y", bad, "hwc: test examples",
@@ -382,10 +398,19 @@ static void test_npz_records(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_npy_types),      TEST(test_npy_versions), TEST(test_npy_images),
-    TEST(test_npy_labels),     TEST(test_npz),          TEST(test_npy_values_bad),
-    TEST(test_npy_header_bad), TEST(test_npy_file_bad), TEST(test_npz_bad),
-    TEST(test_npz_cut),        TEST(test_npz_records),  TEST(test_npy_unlabelled),
+    TEST(test_npy_types),
+    TEST(test_npy_versions),
+    TEST(test_npy_images),
+    TEST(test_npy_labels),
+    TEST(test_npz),
+    TEST(test_npy_values_bad),
+    TEST(test_npz_images),
+    TEST(test_npy_header_bad),
+    TEST(test_npy_file_bad),
+    TEST(test_npz_bad),
+    TEST(test_npz_cut),
+    TEST(test_npz_records),
+    TEST(test_npy_unlabelled),
 };
 
 CHECK_MAIN(tests)

@@ -20,11 +20,11 @@ static const char *const option_names[ARRAYS] = {"x",           "labels", "test"
                                                  "test_labels", "groups", "test_groups"};
 
 /* The names to look for in a .npz; groups must be requested. */
-static const char *const usual_names[ARRAYS][6] = {
-    [X] = {"x_train", "X_train", "x", "X", "data"},
-    [Y] = {"y_train", "Y_train", "y", "Y", "labels"},
-    [TEST_X] = {"x_test", "X_test"},
-    [TEST_Y] = {"y_test", "Y_test"},
+static const char *const usual_names[ARRAYS][8] = {
+    [X] = {"x_train", "X_train", "train_images", "x", "X", "data", "images"},
+    [Y] = {"y_train", "Y_train", "train_labels", "y", "Y", "labels", "label"},
+    [TEST_X] = {"x_test", "X_test", "test_images"},
+    [TEST_Y] = {"y_test", "Y_test", "test_labels"},
 };
 
 typedef struct origin {
@@ -79,6 +79,7 @@ static dro_status choose_names(origin *o)
     dro_context *ctx = o->data->ctx;
     const char *path = o->data->spec.path;
     bool npz = o->npz != NULL, own_x = dro__option(o->data, "x") != NULL;
+    char all[160] = "";
     for (int k = 0; k < ARRAYS; k++)
         o->names[k] = dro__option(o->data, option_names[k]);
     if (!npz && own_x)
@@ -88,14 +89,18 @@ static dro_status choose_names(origin *o)
         o->names[X] = path;
     for (int k = X; npz && k <= (own_x ? Y : TEST_Y); k++)
         usual(o, k);
+    if (npz)
+        dro__npz_list(o->npz, all, sizeof all);
     if (!o->names[X])
-        return dro__fail(ctx, DRO_ERR_DATA, "%s: no array x_train, x, X or data: expected x=NAME",
-                         path);
+        return dro__fail(ctx, DRO_ERR_DATA,
+                         "%s: no array x_train, x, X, data or images: expected x=NAME, one of%s",
+                         path, all);
     if (!o->names[Y] && (!o->data->for_model || o->names[TEST_X]))
-        return dro__fail(ctx, DRO_ERR_ARGUMENT, "%s: no labels: expected labels=%s", path,
-                         npz                      ? "NAME, or an array y_train, y or labels"
+        return dro__fail(ctx, DRO_ERR_ARGUMENT, "%s: no labels: expected labels=%s%s", path,
+                         npz                      ? "NAME, one of"
                          : strcmp(path, "-") == 0 ? "FILE.npy (an .npz cannot come from stdin)"
-                                                  : "FILE.npy");
+                                                  : "FILE.npy, as in X.npy,labels=Y.npy",
+                         all);
     if (!o->names[TEST_X] != !o->names[TEST_Y])
         return dro__fail(ctx, DRO_ERR_ARGUMENT, "%s: test=%.60s test_labels=%.60s: expected both",
                          path, o->names[TEST_X] ? o->names[TEST_X] : "",
@@ -191,7 +196,14 @@ static dro_status check_array(const array *a)
 {
     const dro__npy *head = &a->head;
     bool bytes = head->kind == 'u' && head->size == 1;
-    if (head->dims != 2 && !(bytes && (head->dims == 3 || head->dims == 4)))
+    bool images = head->dims == 3 || head->dims == 4;
+    if (images && !bytes)
+        return wrong_shape(a, head->kind == 'f'
+                                  ? "images of type uint8 (numpy.uint8(255 * x), where x is from "
+                                    "0 to 1)"
+                                  : "images of type uint8 (numpy.uint8(x), where x is from 0 to "
+                                    "255)");
+    if (head->dims != 2 && !images)
         return wrong_shape(a, "rows (n, d), or images of type uint8 (n, h, w) or (n, h, w, c)");
     return head->count == 0 ? wrong_shape(a, "no dimension of 0") : DRO_OK;
 }
@@ -218,9 +230,11 @@ static dro_status read_x(const origin *o, int which, look *l, dro__table *table)
 static dro_status check_column(const array *a, uint64_t n)
 {
     const dro__npy *head = &a->head;
-    char text[64];
-    snprintf(text, sizeof text, "(%llu), a number for each example", (unsigned long long)n);
+    char text[128];
     bool column = head->dims == 1 || (head->dims == 2 && head->shape[1] == 1);
+    bool one_hot = !column && head->dims == 2 && head->shape[0] == n;
+    snprintf(text, sizeof text, "(%llu), a number for each example%s", (unsigned long long)n,
+             one_hot ? " (numpy.argmax(y, 1) gives that of a one-hot row)" : "");
     return column && head->shape[0] == n ? DRO_OK : wrong_shape(a, text);
 }
 

@@ -61,6 +61,8 @@ dro_status dro__npz_open(dro_context *ctx, const char *name, const void *bytes, 
                          dro__npz **npz);
 void dro__npz_close(dro__npz *npz);
 bool dro__npz_has(const dro__npz *npz, const char *key);
+/* Writes " x y", the names of its arrays as far as they fit. */
+void dro__npz_list(const dro__npz *npz, char *text, size_t size);
 /* The array KEY.npy; stored or deflated, its checksum is compared at its end. */
 dro_status dro__npz_entry(dro__npz *npz, const char *key, dro__npy_source **source);
 void dro__npz_entry_close(dro__npy_source *source);

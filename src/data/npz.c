@@ -366,17 +366,22 @@ bool dro__npz_has(const dro__npz *z, const char *key)
     return find(z, key) != NULL;
 }
 
-/* "it has: x y" */
-static dro_status no_such(const dro__npz *z, const char *key)
+void dro__npz_list(const dro__npz *z, char *text, size_t size)
 {
-    char all[160] = "";
     size_t used = 0;
-    for (size_t k = 0; k < z->count && used < sizeof all; k++) {
+    *text = '\0';
+    for (size_t k = 0; k < z->count && used < size; k++) {
         const entry *e = &z->entries[k];
         size_t length = e->name_size >= 4 ? e->name_size - 4 : 0;
-        used += (size_t)snprintf(all + used, sizeof all - used, " %.*s",
+        used += (size_t)snprintf(text + used, size - used, " %.*s",
                                  (int)(length < 40 ? length : 40), (const char *)e->name);
     }
+}
+
+static dro_status no_such(const dro__npz *z, const char *key)
+{
+    char all[160];
+    dro__npz_list(z, all, sizeof all);
     return dro__fail(z->ctx, DRO_ERR_DATA, "%s: no array '%.40s': expected one of%s", z->name, key,
                      all);
 }

@@ -92,6 +92,8 @@ def archives():
     sets = dict(x_train=pixels(4, 5, 4, 3), y_train=np.array([3, 1, 3, 1]),
                 x_test=pixels(2, 5, 4, 3), y_test=np.array([2, 3]))
     np.savez_compressed(path("deflated.npz"), **sets)
+    np.savez(path("images.npz"), train_images=pixels(4, 5, 4), train_labels=np.array([[3], [1], [3], [1]]),
+             test_images=pixels(2, 5, 4), test_labels=np.array([[1], [3]]))
     limit = zipfile.ZIP64_LIMIT
     zipfile.ZIP64_LIMIT = 10  # everything is "large"
     np.savez(path("zip64.npz"), **sets)
