@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CHUNK = 256 };
@@ -280,6 +281,7 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
 /* Images named on the command line, as a temporary list. */
 static int write_list(const cli_args *args)
 {
+    struct stat about;
     int fd = mkstemp(list);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (!file)
@@ -291,7 +293,14 @@ static int write_list(const cli_args *args)
             return cli_fail("%s: there is no such image", cli_word(args, i));
         }
         fprintf(file, "%s 0\n", real + 1); /* below root=/ */
+        bool folder = stat(real, &about) == 0 && S_ISDIR(about.st_mode);
         free(real);
+        if (folder) {
+            fclose(file);
+            return cli_fail("%s is a folder: name its images, as in %s/*.png; with a folder for "
+                            "each class --data images:%s",
+                            cli_word(args, i), cli_word(args, i), cli_word(args, i));
+        }
     }
     return fclose(file) == 0 ? 0 : cli_fail("cannot write a temporary file in /tmp");
 }

@@ -35,6 +35,8 @@ json
 has 'pictures/plain/\\xe9.pgm'
 run 0 predict --weights folders/weights.safetensors --data images:pictures,size=8
 has 'pictures/plain/\xe9.pgm'
+run 1 predict --weights folders/weights.safetensors pictures/plain
+has "pictures/plain is a folder: name its images, as in pictures/plain/*.png; with" err
 run 2 train --data "csv:$(printf 'caf\351').csv,label=y" --epochs 1 --out named
 has "expected at most 4095 characters, in UTF-8" err
 
