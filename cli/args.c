@@ -278,6 +278,14 @@ static int check_value(const cli_command *command, const cli_option *option, con
     return 0;
 }
 
+static int needs_value(const cli_command *command, const cli_option *option)
+{
+    const dro_setting *s = cli_setting(option->name);
+    bool choice = s && option->value && strcmp(option->value, "WORD") == 0;
+    return cli_usage("%s: --%s needs a value: --%s %s", command->name, option->name, option->name,
+                     choice ? s->param.choices : option->value);
+}
+
 /* argv[*at] begins with a dash. */
 static int parse_option(cli_args *args, int argc, char **argv, int *at)
 {
@@ -302,8 +310,7 @@ static int parse_option(cli_args *args, int argc, char **argv, int *at)
         value = value ? value : "yes";
     } else if (!value) {
         if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
-            return cli_usage("%s: --%s needs a value: --%s %s", command->name, option->name,
-                             option->name, option->value);
+            return needs_value(command, option);
         value = argv[++*at];
     }
     args->values[index] = value;

@@ -301,6 +301,7 @@ wrong 2 train --config one/config.json --reg l2
 wrong 2 train --config one/config.json --set reg_strength=5
 wrong 2 train --reg box:3
 wrong 2 train --best nonsense
+wrong 2 train --best --epochs 2
 wrong 2 train --precision fp64
 wrong 2 train --backend cpu --precision bf16
 wrong 2 train --backend cpu --set precision=bf16
