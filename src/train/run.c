@@ -427,8 +427,9 @@ double dro__time_of_example(const dro_train *t)
 }
 
 /* The expected time of the last evaluation: as long as the previous one, or a forward pass for each
- * of its examples. The first step alone would say too much. At most half of the time limit is
- * reserved for it. */
+ * of its examples, and more, since without it nobody knows what the weights are worth and a busy
+ * machine is slow at times. The first step alone would say too much. At most half of the time limit
+ * is reserved for it. */
 static double evaluation_time(const dro_train *t)
 {
     bool one = t->warm.examples && t->opt->run.examples == t->warm.examples;
@@ -438,6 +439,7 @@ static double evaluation_time(const dro_train *t)
             examples += (double)t->task.feed[s].count;
     double seconds = t->assessed > 0 ? t->assessed : dro__time_of_example(t) * examples;
     seconds *= t->set.best ? 2 : 1; /* the best weights are evaluated once more */
+    seconds = 1.5 * seconds + fmin(0.5, t->set.max_time / 20);
     return fmin(seconds, t->set.max_time / 2);
 }
 
