@@ -1,9 +1,13 @@
 """Tables and images in memory as data of the library."""
 import ctypes as c
+import warnings
 
 import numpy as np
 
-from ._lib import ArraysStruct, lib, pointer
+from ._lib import ArraysStruct, lib, pointer, text
+
+_GROUPS_MOST = 1 << 24
+_FEW = 10  # different values: classes rather than numbers
 
 
 def is_sparse(X):
@@ -11,30 +15,69 @@ def is_sparse(X):
 
 
 def as_numpy(values):
-    """Arrays, lists, pandas, pyarrow and torch objects as NumPy arrays; memory is shared where it
-    can be."""
+    """Arrays, lists, pandas, pyarrow, polars and torch objects as NumPy arrays; memory is shared
+    where it can be."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if not values.is_floating_point() or values.element_size() >= 4:
             return values.numpy()
         return values.float().numpy()
-    if hasattr(values, "column_names") and hasattr(values, "columns"):  # pyarrow.Table
-        return np.column_stack([_numbers(name, column.to_numpy()) for name, column in
-                                zip(values.column_names, values.columns)])
-    if hasattr(values, "dtypes") and hasattr(values, "columns"):  # pandas.DataFrame
-        return np.column_stack([_numbers(name, values[name].to_numpy()) for name in values.columns])
+    if is_table(values):
+        columns = [_numbers(name, column) for name, column in _columns(values)]
+        return np.column_stack(columns) if columns else np.empty((len(values), 0), np.float32)
+    if isinstance(values, np.ma.MaskedArray):
+        return np.ma.filled(values.astype(float), np.nan)
     return np.asarray(values)
 
 
+def is_table(X):
+    """Whether X is a pandas.DataFrame, a pyarrow or a polars table."""
+    return hasattr(X, "columns") and (hasattr(X, "dtypes") or hasattr(X, "column_names"))
+
+
+def column_names(X):
+    """Of a table; None: X has none."""
+    if not is_table(X):
+        return None
+    return list(X.column_names if hasattr(X, "column_names") else X.columns)
+
+
+def _columns(table):
+    """Names and columns. Two columns may have the same name."""
+    if hasattr(table, "column_names"):  # pyarrow
+        return [*zip(table.column_names, map(np.asarray, table.columns))]
+    if hasattr(table, "items"):  # pandas
+        return [*table.items()]
+    if not hasattr(table, "get_columns"):
+        raise TypeError(f"X is a {type(table).__name__}: expected a table in memory")
+    return [*zip(table.columns, table.get_columns())]  # polars
+
+
 def _numbers(name, column):
-    """A column of a table as float32."""
+    """A column of a table as float32; dates as days since 1970."""
+    column = column.to_numpy() if hasattr(column, "to_numpy") else column
+    if column.dtype.kind in "mM":
+        since = column - np.datetime64(0, "D") if column.dtype.kind == "M" else column
+        return (since / np.timedelta64(1, "D")).astype(np.float32)  # NaT becomes NaN
     try:
-        return np.asarray(column, dtype=np.float32)
+        return _real(f"column {name!r}", column)
     except (ValueError, TypeError):
         raise ValueError(f"column {name!r} does not hold numbers: encode it "
                          "(pandas.get_dummies), or write the table to a CSV file and give "
                          'data="csv:FILE,label=COLUMN"') \
             from None
+
+
+def _real(name, values):
+    """As float32; what is too large becomes infinite."""
+    if values.dtype.kind in "cmM":
+        raise ValueError(f"{name} has type {values.dtype}: expected real numbers")
+    try:
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(values, dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} does not hold numbers ({error}): encode text and categories "
+                         "first") from None
 
 
 def _whole(name, values, count):
@@ -44,33 +87,80 @@ def _whole(name, values, count):
     return values
 
 
-def _finite(X, rows):
-    """Refuses numbers that are not finite in float32. rows: the row of a place in X's values."""
+def _column(name, values):
+    """A NumPy array of one axis."""
+    values = as_numpy(values)
+    if values.ndim != 1:
+        raise ValueError(f"{name} has shape {values.shape}: expected one axis")
+    return values
+
+
+def shown(value):
+    """A value as Python writes it, without NumPy's type."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def _finite(X, place):
+    """Refuses numbers that are not finite in float32. place: says where a place in X's values
+    is."""
     wrong = np.flatnonzero(~np.isfinite(X))
     if len(wrong):
-        raise ValueError(f"X: row {rows(wrong[0])} has a value that is NaN, infinite or too "
+        raise ValueError(f"X: {place(wrong[0])} has a value that is NaN, infinite or too "
                          "large for float32; fill in or drop such values")
+
+
+def _sparse_rows(X):
+    X = X.tocsr()
+    if X.ndim != 2:
+        raise ValueError(f"X has shape {X.shape}: expected (examples, features)")
+    try:
+        X.check_format(full_check=True)  # sum_duplicates() would trust the arrays
+    except ValueError as error:
+        raise ValueError(f"X: a damaged sparse matrix: {error}") from None
+    if not X.has_canonical_format or X.dtype != np.float32:
+        X = X.astype(np.float32, copy=True)
+        X.sum_duplicates()
+    _finite(X.data, lambda k: f"row {np.searchsorted(X.indptr, k, side='right') - 1}")
     return X
 
 
 def as_rows(X):
     """X as the library takes it: float32 rows, uint8 images, or CSR."""
-    if is_sparse(X):
-        X = X.tocsr()
-        if not X.has_canonical_format or X.dtype != np.float32:
-            X = X.astype(np.float32, copy=True)
-            X.sum_duplicates()
-        _finite(X.data, lambda k: np.searchsorted(X.indptr, k, side="right") - 1)
-        return X
-    X = as_numpy(X)
-    if X.ndim == 4 and X.dtype == np.uint8:
-        return np.ascontiguousarray(X)
-    if X.ndim != 2:
+    names = column_names(X)
+    X = _sparse_rows(X) if is_sparse(X) else as_numpy(X)
+    images = X.ndim == 4 and X.dtype == np.uint8
+    if X.ndim != 2 and not images:
         raise ValueError(f"X has shape {X.shape} and type {X.dtype}: expected (examples, "
                          "features), or uint8 (examples, channels, height, width)")
-    with np.errstate(over="ignore"):
-        X = np.ascontiguousarray(X, dtype=np.float32)
-    return _finite(X, lambda k: k // X.shape[1])
+    if 0 in X.shape:
+        raise ValueError(f"X has shape {X.shape}: expected one example and one feature at least")
+    if is_sparse(X) or images:
+        return X if is_sparse(X) else np.ascontiguousarray(X)
+    X = _real("X", X)
+    _finite(X.ravel(), lambda k: f"row {k // X.shape[1]}, column " + (
+        repr(names[k % X.shape[1]]) if names else str(k % X.shape[1])))
+    return X
+
+
+def _without_gaps(y):
+    """Refuses missing classes and targets."""
+    missing = y != y if y.dtype.kind in "fmMc" else np.zeros(len(y), bool)
+    if y.dtype.kind == "O":  # None, NaN, pandas.NA
+        missing = np.array([v is None or str(v) in ("nan", "<NA>", "NaT") and
+                            not isinstance(v, str) for v in y], dtype=bool)
+    if missing.any():
+        raise ValueError(f"y: row {missing.argmax()} is missing ({missing.sum()} such rows): drop "
+                         "the rows without a value, from X too")
+    return y
+
+
+def _group_numbers(groups, count):
+    """Integers from 0 on as int32."""
+    groups = _whole("groups", groups, count)
+    if groups.dtype.kind not in "iub" or groups.min() < 0 or groups.max() >= _GROUPS_MOST:
+        raise ValueError(f"groups: expected integers from 0 on, below {_GROUPS_MOST}: "
+                         "numpy.unique(groups, return_inverse=True)[1] numbers any values")
+    return np.ascontiguousarray(groups, dtype=np.int32)
 
 
 class Arrays:
@@ -81,34 +171,39 @@ class Arrays:
     groups: one integer per example, from 0 on. weights: example weights, 0 or more. options: as
     behind the comma of a SPEC, for example "holdout=0.1". classes: the values of y in the order of
     their numbers, where it is known. Float32 arrays are not copied here; the library copies
-    once."""
+    once. Columns of dates become days since 1970. Text, categories and missing values are refused:
+    a CSV file (data="csv:FILE,label=COLUMN") may have them."""
 
     def __init__(self, X, y, groups=None, weights=None, options="", classes=None):
         self.X = as_rows(X)
         count = self.X.shape[0]
-        y = _whole("y", y, count)
+        y = _without_gaps(_whole("y", y, count))
         self.classes = self.labels = self.targets = None
         if y.dtype.kind == "f" and classes is None:
-            self.targets = np.ascontiguousarray(y, dtype=np.float32)
+            self.targets = _real("y", y)
         else:
             self.classes, self.labels = self._number(y, classes)
         self.groups = groups
         if groups is not None:
-            self.groups = np.ascontiguousarray(_whole("groups", groups, count), dtype=np.int32)
+            self.groups = _group_numbers(groups, count)
         self.weights = weights
         if weights is not None:
-            self.weights = np.ascontiguousarray(_whole("weights", weights, count), np.float32)
+            self.weights = _real("weights", _whole("weights", weights, count))
         self.options = options
 
     @staticmethod
     def _number(y, classes):
-        if classes is None:
-            classes, labels = np.unique(y, return_inverse=True)
-            return classes, np.ascontiguousarray(labels, dtype=np.int32)
-        classes = np.asarray(classes)
-        unknown = np.setdiff1d(y, classes)
+        try:
+            found, labels = np.unique(y, return_inverse=True)
+            if classes is None:
+                return found, np.ascontiguousarray(labels, dtype=np.int32)
+            classes = _column("classes", classes)
+            unknown = np.setdiff1d(found, classes)
+        except TypeError:
+            raise ValueError("y and classes hold values of different types: expected all numbers "
+                             "or all text") from None
         if len(unknown):
-            raise ValueError(f"y has {unknown[0]!r}, which is none of the classes")
+            raise ValueError(f"y has {shown(unknown[0])}, which is none of the classes")
         order = np.argsort(classes)
         return classes, order[np.searchsorted(classes, y, sorter=order)].astype(np.int32)
 
@@ -134,17 +229,38 @@ class Arrays:
             s.x, s.features = pointer(X), X.shape[1]
         s.labels, s.targets = pointer(self.labels), pointer(self.targets)
         if self.classes is not None:
-            names = [str(value).encode() for value in self.classes]
+            names = [text(str(value)) for value in self.classes]
             self._names = (c.c_char_p * len(names))(*names)
             s.classes, s.class_names = len(names), self._names
         s.groups, s.weights = pointer(self.groups), pointer(self.weights)
         return s
 
 
-def as_arrays(data, classes=None):
-    """Arrays as they are, or made of (X, y)."""
+def as_target(y):
+    """Numbers as a real-valued target, where y is of integers too."""
+    y = as_numpy(y)
+    return y.astype(np.float64) if y.dtype.kind in "iub" else y
+
+
+def as_arrays(data, like=None, name="data"):
+    """Arrays as they are, or made of (X, y), with the classes of others or their kind of target."""
     if isinstance(data, Arrays):
         return data
-    if isinstance(data, tuple) and len(data) == 2:
-        return Arrays(*data, classes=classes)
-    raise TypeError(f"data is a {type(data).__name__}: expected a SPEC string, (X, y) or Arrays")
+    if not isinstance(data, tuple) or len(data) != 2:
+        form = "a SPEC string, (X, y) or Arrays" if like is None else "(X, y) or Arrays"
+        raise TypeError(f"{name} is a {type(data).__name__}: expected {form}")
+    if like is not None and like.targets is not None:
+        return Arrays(data[0], as_target(data[1]))
+    arrays = Arrays(*data, classes=None if like is None else like.classes)
+    if arrays.targets is not None and _looks_like_classes(arrays.targets):
+        warnings.warn("y holds floats, so it is a real-valued target; for classes give integers "
+                      "or text: y.astype(int)", stacklevel=3)
+    return arrays
+
+
+def _looks_like_classes(y):
+    """A few whole numbers."""
+    if len(np.unique(y[:1000])) > _FEW:
+        return False
+    found = np.unique(y)
+    return 1 < len(found) <= _FEW and (found == np.round(found)).all()

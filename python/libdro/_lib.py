@@ -5,8 +5,11 @@ import contextlib
 import ctypes as c
 import functools
 import os
+import shutil
 import signal
+import tempfile
 import threading
+import weakref
 
 import numpy as np
 
@@ -20,6 +23,7 @@ except OSError as error:
 
 TRAIN, TEST, HOLDOUT = 0, 1, 2
 OK, ERR_CALLBACK, ERR_END = 0, -9, -10
+_THREADS_MOST = 4096
 
 
 # ---- errors ----
@@ -199,6 +203,7 @@ _ARGUMENTS = {
     "dro_context_destroy": [_p],
     "dro_context_error": [_p],
     "dro_backend_missing": [_s],
+    "dro_backend_name": [c.c_int],
     "dro_status_text": [c.c_int],
     "dro_setting_at": [c.c_int, c.POINTER(Setting)],
     "dro_setting_name": [_s],
@@ -250,7 +255,8 @@ _ARGUMENTS = {
     "dro_step_cancel": [_p],
     "dro_step_replace": [_p, _p, _p, _p],
 }
-_TEXTS = ("dro_context_error", "dro_backend_missing", "dro_status_text", "dro_setting_name",
+_TEXTS = ("dro_context_error", "dro_backend_missing", "dro_backend_name",
+          "dro_status_text", "dro_setting_name",
           "dro_train_result", "dro_train_config", "dro_predictor_error",
           "dro_predictor_class_name")
 for _name, _types in _ARGUMENTS.items():
@@ -266,6 +272,21 @@ lib.dro_net_weights.restype = c.POINTER(c.c_float)
 
 # ---- what all doors use ----
 
+def text(value):
+    """A string or a path as the library takes it."""
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise ValueError(f"{value!r} contains a null character: remove it")
+    return encoded
+
+
+def _backends():
+    index = 0
+    while (name := lib.dro_backend_name(index)) is not None:
+        yield name.decode()
+        index += 1
+
+
 @functools.lru_cache(None)
 def step_module():
     """The steps of a GPU, libdro_step_cuda.so beside the library: the address of its table; None
@@ -277,19 +298,37 @@ def step_module():
         return None
 
 
+class Temporary:
+    """A folder that is removed with the last object that holds this one, in the process that made
+    it: a fork has copies of the objects, not of the folder."""
+
+    def __init__(self):
+        self.name = tempfile.mkdtemp(prefix="libdro-")
+        weakref.finalize(self, self._remove, self.name, os.getpid())
+
+    @staticmethod
+    def _remove(name, process):
+        if process == os.getpid():
+            shutil.rmtree(name, ignore_errors=True)
+
 
 class Context:
     """A context of the library, for one call or one object; `with` destroys it and what it
     holds."""
 
     def __init__(self, backend="auto", threads=0):
+        if not isinstance(backend, str):
+            raise TypeError(f"backend is {backend!r}: expected a name, such as \"auto\"")
+        if not isinstance(threads, (int, np.integer)) or not 0 <= threads <= _THREADS_MOST:
+            raise_status(-3, f"threads={threads}: expected a whole number from 0 (all processors) "
+                             f"to {_THREADS_MOST}")
         self.handle, self._owned, self._process = c.c_void_p(), [], os.getpid()
-        status = lib.dro_context_create(backend.encode(), threads, c.byref(self.handle))
+        status = lib.dro_context_create(text(backend), int(threads), c.byref(self.handle))
         if status != OK:
-            missing = lib.dro_backend_missing(backend.encode())
+            missing = lib.dro_backend_missing(text(backend))
             raise_status(status, missing.decode() if missing else
-                         f"backend={backend!r}, threads={threads}: "
-                         + lib.dro_status_text(status).decode())
+                         f"this build has no backend {backend!r}: expected auto or one of "
+                         + ", ".join(_backends()))
 
     def __enter__(self):
         return self
@@ -359,7 +398,7 @@ def setting_text(value):
     if isinstance(value, (bool, np.bool_)):
         return b"yes" if value else b"no"
     if isinstance(value, (list, tuple, np.ndarray)):
-        return ",".join(setting_text(v).decode() for v in value).encode()
+        return b",".join(map(setting_text, value))
     if isinstance(value, (float, np.floating)):
         return repr(float(value)).encode()
-    return os.fspath(value).encode() if isinstance(value, os.PathLike) else str(value).encode()
+    return text(value if isinstance(value, os.PathLike) else str(value))

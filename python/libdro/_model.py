@@ -7,8 +7,9 @@ import struct
 
 import numpy as np
 
-from ._arrays import Arrays, as_rows
-from ._lib import TEST, TRAIN, Context, Explanation, lib, pointer, raise_status
+from ._arrays import Arrays, as_rows, as_target
+from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, pointer,
+                   raise_status, text)
 
 _HEADER_MOST = 100_000_000  # bytes, as the format has it
 
@@ -18,11 +19,14 @@ def read_header(path):
     with open(path, "rb") as file:
         start = file.read(8)
         size = struct.unpack("<Q", start)[0] if len(start) == 8 else _HEADER_MOST
-        text = file.read(size) if size < _HEADER_MOST else b""
+        found = file.read(size) if size < _HEADER_MOST else b""
     try:
-        return json.loads(text.decode("utf-8")), 8 + size
+        header = json.loads(found.decode("utf-8"))
     except ValueError:
+        header = None
+    if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
         raise_status(-8, f"{path}: this is not a safetensors file")
+    return header, 8 + size
 
 
 def read_tensor(path, name):
@@ -43,7 +47,8 @@ def load(path):
 
 class Model:
     """predict() and predict_proba() take a table or images, as train() does, or a SPEC string.
-    `classes` are the values that predict() gives; None: a real-valued output."""
+    `classes` are the values that predict() gives; None: a real-valued output. A pickled model
+    contains its weights."""
 
     def __init__(self, path, classes=None, backend="auto", threads=0):
         self.path, self._backend, self._threads = path, backend, threads
@@ -52,7 +57,7 @@ class Model:
         if "dro.model" not in about:
             raise_status(-8, f"{path}: these weights were not written by a run of libdro")
         self.name = about["dro.model"]
-        self._names = json.loads(about.get("dro.classes", "[]"))
+        self._names = _names(path, about.get("dro.classes", "[]"))
         self.classes = _values(self._names) if classes is None else np.asarray(classes)
         if not self._names:
             self.classes = None
@@ -61,10 +66,13 @@ class Model:
     def _open(self, data, split):
         """A predictor of the data: context, handle, the split and how many examples that has."""
         with Context(self._backend, self._threads) as ctx:
+            data = os.fspath(data) if isinstance(data, os.PathLike) else data
             arrays = None if isinstance(data, str) else self._arrays(data)
             spec = arrays.lend(ctx, "data") if arrays else data
             handle = ctx.create(lib.dro_predictor_open, lib.dro_predictor_close,
-                                os.fsencode(self.path), spec.encode())
+                                text(self.path), text(spec))
+            if split not in (None, TRAIN, TEST, HOLDOUT):
+                raise ValueError(f"split is {split!r}: expected libdro.TRAIN, TEST or HOLDOUT")
             counts = lib.dro_predictor_data(handle).contents.examples
             if split is None:
                 split = TEST if counts[TEST] > 0 and isinstance(data, str) else TRAIN
@@ -79,6 +87,8 @@ class Model:
         """Arrays, (X, y), or X alone, whose labels nobody looks at."""
         if isinstance(data, Arrays):
             return data
+        if isinstance(data, tuple) and len(data) == 2 and self.classes is None:
+            return Arrays(data[0], as_target(data[1]))
         if isinstance(data, tuple):
             return Arrays(*data, classes=self.classes)
         X = as_rows(data)
@@ -123,9 +133,11 @@ class Model:
         Returns a dictionary: value, mean_loss, effective (sample size, a share of 1), losses and
         weights of the examples (the weights sum to 1), order (from the heaviest on), class_weights,
         group_weights and more (dro_explanation in dro/train.h)."""
+        if not isinstance(data, (str, os.PathLike, tuple, Arrays)):
+            raise TypeError("explain() needs the labels too: expected (X, y), Arrays or a SPEC")
         with self._open(data, split) as (ctx, handle, split, _):
             found = c.POINTER(Explanation)()
-            ctx.check(lib.dro_predictor_explain(handle, split, objective.encode(), over.encode(),
+            ctx.check(lib.dro_predictor_explain(handle, split, text(objective), text(over),
                                                 c.byref(found)))
             return self._copied(found.contents)
 
@@ -141,8 +153,29 @@ class Model:
             out[name] = value
         return out
 
+    def __getstate__(self):
+        with open(self.path, "rb") as file:
+            return dict(self.__dict__, _kept=None, path=None, _file=file.read())
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._kept = Temporary()
+        self.path = os.path.join(self._kept.name, "weights.safetensors")
+        with open(self.path, "wb") as file:
+            file.write(self.__dict__.pop("_file"))
+
     def __repr__(self):
         return f"Model({self.path!r}, {self.name!r})"
+
+
+def _names(path, found):
+    try:
+        names = json.loads(found)
+    except (TypeError, ValueError):
+        names = None
+    if not isinstance(names, list):
+        raise_status(-8, f"{path}: the classes in this weights file are damaged")
+    return names
 
 
 def _values(names):

@@ -7,8 +7,8 @@ import sys
 import tempfile
 
 from ._arrays import as_arrays
-from ._lib import (Context, Watch, WatchNote, WatchStep, interrupts, lib, raise_status,
-                   setting_name, setting_text, settings_table)
+from ._lib import (Context, Temporary, Watch, WatchNote, WatchStep, interrupts, lib, raise_status,
+                   setting_name, setting_text, settings_table, text)
 from ._model import Model
 
 _ENDS = ("not ended", "done", "patience", "time", "interrupted", "diverged")
@@ -95,14 +95,20 @@ class Run:
         shows it."""
         with Context("ref", 1) as ctx, tempfile.TemporaryDirectory(prefix="libdro-") as folder:
             handle = ctx.create(lib.dro_report_create, lib.dro_report_destroy)
-            ctx.check(lib.dro_report_add(handle, os.fsencode(self._path(""))))
+            ctx.check(lib.dro_report_add(handle, text(self._path(""))))
             page = os.path.join(folder, "report.html")
-            ctx.check(lib.dro_report_html(handle, os.fsencode(page)))
+            ctx.check(lib.dro_report_html(handle, text(page)))
             with open(page, encoding="utf-8") as file:
                 return Report(file.read())
 
+    def __getstate__(self):
+        if self._kept:
+            raise TypeError("the folder of this run is temporary and cannot be pickled: pickle "
+                            "run.model, or give train() a folder with out=")
+        return self.__dict__
+
     def __repr__(self):
-        return f"Run({self.folder!r}, ended={self.ended!r})"
+        return "\n    ".join([f"Run({self.folder!r}, ended={self.ended!r})"] + self.notes)
 
 
 class _Bar:
@@ -164,8 +170,7 @@ def _run(ctx, handle, folder, resume, progress):
     watcher = _Watcher(bar or progress or None)
     try:
         with interrupts(watcher.stop):
-            status = lib.dro_train_run(handle, os.fsencode(folder), resume,
-                                       c.byref(watcher.struct))
+            status = lib.dro_train_run(handle, text(folder), resume, c.byref(watcher.struct))
     finally:
         if bar:
             bar.close()
@@ -177,16 +182,21 @@ def _run(ctx, handle, folder, resume, progress):
 
 def train(data=None, model=None, optimizer=None, out=None, *, test=None, resume=False,
           progress=True, backend="auto", threads=0, **settings):
-    kept = None if out is not None else tempfile.TemporaryDirectory(prefix="libdro-")
+    if resume and out is None:
+        raise ValueError("resume=True needs the folder of the run: out=FOLDER")
+    if "label" in settings:
+        raise TypeError('label is part of the SPEC: data="csv:FILE,label=COLUMN"')
+    kept = None if out is not None else Temporary()
     folder = kept.name if kept else os.fspath(out)
-    settings = dict(settings, model=model, optimizer=optimizer)
-    classes, spec, arrays = None, data, None
+    settings = dict({"model": model, "optimizer": optimizer}, **settings)
+    classes, arrays = None, None
+    spec = data = os.fspath(data) if isinstance(data, os.PathLike) else data
     with Context(backend, threads) as ctx:
         handle = ctx.create(lib.dro_train_create, lib.dro_train_destroy)
         if data is not None and not isinstance(data, str):
             arrays = as_arrays(data)
             classes = arrays.classes
-            test = as_arrays(test, classes) if test is not None else None
+            test = as_arrays(test, arrays, "test") if test is not None else None
             spec = arrays.lend(ctx, "data", test)
         elif test is not None:
             raise TypeError("test goes with data in arrays; a SPEC names its test data itself")
@@ -204,6 +214,8 @@ def _document():
     lines = ["Trains a model and returns a Run.", "",
              "data: a SPEC string (as of `dro train --data`), (X, y) or libdro.Arrays. X: a NumPy",
              "    array, a SciPy sparse matrix, a pandas or pyarrow table or a torch tensor.",
+             "    y: integers, booleans or text are classes, floats a real-valued target.",
+             "    None: synthetic images of characters.",
              "test: (X, y) or Arrays to measure on, where data is in arrays.",
              "out: the run's folder; None: a temporary one, removed with the Run and its model.",
              "resume: continue from the folder's newest checkpoint.",

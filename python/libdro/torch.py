@@ -84,7 +84,8 @@ class Tilt(torch.nn.Module):
                  prior="uniform", objective=None):
         super().__init__()
         if (lam is None) == (objective is None):
-            raise ValueError('give lam, or another objective: Tilt(20) or Tilt(objective="cvar:0.1")')
+            raise ValueError("give lam, or another objective: Tilt(20) or "
+                             'Tilt(objective="cvar:0.1")')
         for name, value, most in (("lam", lam, math.inf), ("gamma", gamma, 1.0)):
             if value is not None and not 0 < value <= most:
                 raise ValueError(f"{name} is {value}: expected above 0, at most {most}")

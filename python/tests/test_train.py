@@ -1,11 +1,15 @@
 """Runs, models and errors."""
+import copy
+import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -68,6 +72,53 @@ def test_kinds_of_data(table):
         assert shared.ctypes.data == forms["torch"].data_ptr()  # no copy
 
 
+def test_errors_in_values(table):
+    """What is wrong with an array, a table or a label, and where."""
+    X, y = table
+    number = np.arange(400)
+    for wrong, text in ((X[:0], "one example"), (X[:, :0], "one feature"), (X * 1j, "complex128"),
+                        (np.full((400, 2), "x"), "does not hold numbers"),
+                        (np.ma.masked_array(X, X > 3), "column 2 has"),
+                        (np.full((400, 2), "NaT", "M8[D]"), "datetime64")):
+        with pytest.raises(ValueError, match=text):
+            libdro.Arrays(wrong, y[:len(wrong)])
+    for wrong, text in ((np.where(number == 7, None, y), "row 7 is missing"),
+                        (np.where(number == 7, np.nan, 1.5), "row 7 is missing"),
+                        (np.where(number == 7, 1, y.astype(object)), "different types")):
+        with pytest.raises(ValueError, match=text):
+            libdro.Arrays(X, wrong)
+    for wrong in (number - 1, number * 0.5, y, number * 2**40):
+        with pytest.raises(ValueError, match="integers from 0 on"):
+            libdro.Arrays(X, y, groups=wrong)
+    with pytest.raises(ValueError, match="weights does not hold numbers"):
+        libdro.Arrays(X, y, weights=y)
+    with pytest.warns(UserWarning, match="real-valued target; for classes"):
+        libdro.train(data=(X, (y == "b").astype(float)), model="linear", steps=1)
+
+
+def test_errors_in_sparse_matrices(table):
+    sp = pytest.importorskip("scipy.sparse")
+    X = sp.csr_matrix(table[0].astype(np.float32))
+    for name, value in (("indices", 99), ("indices", -4), ("indptr", 10**6)):
+        wrong = X.copy()
+        getattr(wrong, name)[5] = value
+        with pytest.raises(ValueError, match="a damaged sparse matrix"):
+            libdro.Arrays(wrong, table[1])
+
+
+def test_errors_in_tables(table):
+    """The column is named; two of a name are two; dates are days."""
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(table[0], columns=["u", "v", "w"])
+    assert libdro.Arrays(pd.concat([X, X], axis=1), table[1]).X.shape == (400, 6)
+    when = pd.Timestamp("1970-01-03") + pd.to_timedelta(np.arange(400), unit="D")
+    assert libdro.Arrays(X.assign(d=when), table[1]).X[5, 3] == 7
+    for values in (when.where(when != when[5]), np.where(np.arange(400) == 5, np.inf, 0),
+                   pd.array([1] * 5 + [None] + [1] * 394, dtype="Int64")):
+        with pytest.raises(ValueError, match="row 5, column 'd' has a value"):
+            libdro.Arrays(X.assign(d=values), table[1])
+
+
 def test_explain(table):
     X, y = table
     model = run_of(table).model
@@ -80,6 +131,10 @@ def test_explain(table):
     assert model.explain((X, y), "cvar:0.1")["value"] > found["mean_loss"]
     with pytest.raises(libdro.DroError, match="groups"):
         model.explain((X, y), "mean", over="group")
+    with pytest.raises(TypeError, match="labels"):
+        model.explain(X, "mean")
+    of_numbers = libdro.train(data=(X, X[:, 0]), model="linear", test=(X, X[:, 0].astype(int)))
+    assert of_numbers.model.explain((X, X[:, 0].astype(int)), "mean")["value"] > 0.01
 
 
 def test_report_and_close(table, tmp_path):
@@ -96,6 +151,30 @@ def test_report_and_close(table, tmp_path):
     with pytest.raises(RuntimeError, match="out="):
         other.model
     assert not os.path.exists(folder)
+
+
+def test_temporary_folders(table):
+    """They go with the run, without a warning, and not with its copy in a fork. A pickled model
+    contains its weights."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = run_of(table)
+        folder, model, child = run.folder, run.model, os.fork()
+        if child == 0:
+            del run, model
+            gc.collect()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert run.result["step"] == 60
+        with pytest.raises(TypeError, match="pickle run.model"):
+            pickle.dumps(run)
+        copies = pickle.loads(pickle.dumps(model)), copy.deepcopy(model)
+        expected = model.predict(table[0])
+        del run, model
+        gc.collect()
+        assert not os.path.exists(folder)
+        for other in copies:
+            assert (other.predict(table[0]) == expected).all()
 
 
 def test_weights_of_examples(table):
@@ -144,6 +223,10 @@ def test_errors_are_the_librarys(table, tmp_path):
         libdro.train(data=f"csv:{tmp_path}/nowhere.csv,label=x")
     with pytest.raises(libdro.DroError, match="bogus"):
         libdro.train(data=table, backend="bogus")
+    with pytest.raises(ValueError, match="lbfgs: lambda=0"):
+        run_of(table, optimizer="lbfgs", lam=0)
+    with pytest.raises(libdro.DroError, match="nowhere.csv"):
+        libdro.train(data=tmp_path / "nowhere.csv")
 
 
 def test_misuse(table, tmp_path):
@@ -154,14 +237,34 @@ def test_misuse(table, tmp_path):
         libdro.train(data=(X[0], y))
     with pytest.raises(TypeError, match="expected a SPEC"):
         libdro.train(data=17)
+    with pytest.raises(TypeError, match="test is a str: expected"):
+        libdro.train(data=table, test="csv:test.csv")
+    with pytest.raises(TypeError, match="label=COLUMN"):
+        libdro.train(data="people.csv", label="income")
+    with pytest.raises(ValueError, match="out=FOLDER"):
+        libdro.train(data=table, resume=True)
+    for threads in (-1, 10**6, 2.5, "2"):
+        with pytest.raises(ValueError, match="threads=.*0 .all processors. to 4096"):
+            libdro.train(data=table, threads=threads)
+    with pytest.raises(TypeError, match="backend is None"):
+        libdro.train(data=table, backend=None)
+    for wrong in (dict(out="a\0b"), dict(name="a\0b"), dict(data="csv:a\0b")):
+        with pytest.raises(ValueError, match="null character"):
+            libdro.train(**dict({"data": table}, **wrong))
+    for header in (b"[]", b'{"__metadata__": 3}', b"\xff"):
+        (tmp_path / "broken").write_bytes(len(header).to_bytes(8, "little") + header)
+        with pytest.raises(libdro.FormatError, match="safetensors"):
+            libdro.load(tmp_path / "broken")
     (tmp_path / "broken").write_bytes(b"nothing")
     with pytest.raises(libdro.FormatError, match="safetensors"):
         libdro.load(tmp_path / "broken")
     with pytest.raises(libdro.DroError, match="7"):
         run_of(table).model.predict(np.zeros((4, 7)))
+    with pytest.raises(ValueError, match="split is 7"):
+        run_of(table).model.predict(X, split=7)
     bad = X.copy()
     bad[3, 1] = np.nan
-    with pytest.raises(ValueError, match="row 3 has a value that is NaN"):
+    with pytest.raises(ValueError, match="row 3, column 1 has a value that is NaN"):
         run_of((bad, y))
 
 
