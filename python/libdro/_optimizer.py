@@ -35,6 +35,8 @@ class Optimizer:
     """Created, set and started at w0. `guard` is the one its callbacks run in; `context` is closed
     with it."""
 
+    _context = None
+
     def __init__(self, name, problem, guard, w0, settings, context):
         self._context, self._problem, self._guard = context, problem, guard
         self._lock = threading.Lock()

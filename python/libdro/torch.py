@@ -9,6 +9,7 @@
 import contextlib
 import ctypes
 import math
+import numbers
 import threading
 import warnings
 
@@ -24,6 +25,7 @@ NumberError = ERRORS[-7]
 
 _SCALE_MOST = 2.0 ** 16  # of gradients, on their way through fp16
 _TILT_BATCH = 1 << 16  # most examples of a batch for another objective than kl
+_GROUPS_MOST = 1 << 20  # where count is not given
 
 
 def _checked(losses):
@@ -31,7 +33,26 @@ def _checked(losses):
         shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
         raise ValueError(f"losses have shape {shape}: expected one loss per example, (n,); "
                          'use reduction="none"')
+    if not losses.is_floating_point():
+        raise ValueError(f"losses have type {losses.dtype}: expected floating point")
     return losses
+
+
+def _labels(labels, count, device):
+    """One integer per example."""
+    labels = torch.as_tensor(labels, device=device)
+    if labels.shape != (count,) or labels.is_floating_point() or labels.is_complex():
+        raise ValueError(f"labels have shape {tuple(labels.shape)} and type {labels.dtype}: "
+                         f"expected integers of shape {(count,)}")
+    return labels.long()
+
+
+def _above_zero(name, value, most=math.inf):
+    if not isinstance(value, numbers.Real) and not isinstance(value, torch.Tensor) or \
+            not 0 < value <= most:
+        raise ValueError(f"{name} is {value!r}: expected a number above 0" +
+                         ("" if most == math.inf else f", at most {most:g}"))
+    return value
 
 
 def _processes():
@@ -86,9 +107,14 @@ class Tilt(torch.nn.Module):
         if (lam is None) == (objective is None):
             raise ValueError("give lam, or another objective: Tilt(20) or "
                              'Tilt(objective="cvar:0.1")')
-        for name, value, most in (("lam", lam, math.inf), ("gamma", gamma, 1.0)):
-            if value is not None and not 0 < value <= most:
-                raise ValueError(f"{name} is {value}: expected above 0, at most {most}")
+        if lam is not None:
+            _above_zero("lam", lam)
+        _above_zero("gamma", gamma, 1.0)
+        _above_zero("cap", cap)
+        if heaviest != 0:
+            _above_zero("heaviest", heaviest)
+        if count is not None and (not isinstance(count, numbers.Integral) or count < 1):
+            raise ValueError(f"count is {count!r}: expected a whole number above 0, or None")
         for name, value, known in (("over", over, ("example", "class", "group")),
                                    ("prior", prior, ("uniform", "data"))):
             if value not in known:
@@ -181,20 +207,22 @@ class Tilt(torch.nn.Module):
         return coef.to(losses.device).double()
 
     def _members(self, labels, losses):
-        labels = torch.as_tensor(labels, device=losses.device)
-        if labels.shape != losses.shape or labels.is_floating_point():
-            raise ValueError(f"labels have shape {tuple(labels.shape)} and type {labels.dtype}: "
-                             f"expected integers of shape {tuple(losses.shape)}")
-        labels = _gathered(labels.long())[0]
-        if self.count is None:
-            lowest, highest = int(labels.min()), int(labels.max())
-            if lowest < 0:
-                raise ValueError(f"labels have {lowest}: expected 0 or more")
-            more = highest + 1 - len(self.u)
-            if more > 0:
-                self.u, self.counted = (torch.cat([t, t.new_zeros(more)])
-                                        for t in (self.u, self.counted))
+        labels = _gathered(_labels(labels, len(losses), losses.device))[0]
+        if self.count is None or not (labels.is_cuda or torch.compiler.is_compiling()):
+            self._check_range(int(labels.min()), int(labels.max()))
         return labels
+
+    def _check_range(self, lowest, highest):
+        """Refuses labels that are no numbers of groups; makes place for new ones."""
+        count = self.count or _GROUPS_MOST
+        if lowest < 0 or highest >= count:
+            hint = "" if self.count else "; number them one after another"
+            raise ValueError(f"labels have {lowest if lowest < 0 else highest}: expected 0 to "
+                             f"{count - 1}{hint}")
+        more = 0 if self.count else highest + 1 - len(self.u)
+        if more > 0:
+            self.u, self.counted = (torch.cat([t, t.new_zeros(more)])
+                                    for t in (self.u, self.counted))
 
     def _weigh_groups(self, losses, labels):
         """Coefficients of a batch; moves u, the mean losses of the groups."""
@@ -220,6 +248,17 @@ class Tilt(torch.nn.Module):
         q = torch.exp(log_q - log_sum)
         return (q / (len(losses) * share))[labels]
 
+    def __getstate__(self):
+        state = dict(self.__dict__)
+        if self._spec:
+            state.update(_saved=self._steps.save(), _steps=None)
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if self._spec:
+            self._start(torch.device("cpu"))
+
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._spec:
@@ -239,6 +278,10 @@ class Tilt(torch.nn.Module):
         return f"{what}, over={self.over!r}, gamma={self.gamma}"
 
 
+_NOT_OF_THE_MODEL = ("the losses do not depend on the parameters: the closure must call the model, "
+                     "not detach its output, and not run under torch.no_grad()")
+
+
 class Recover(torch.optim.Optimizer):
     """RECOVER: the library's optimiser, on the losses and gradients of a closure.
 
@@ -256,7 +299,10 @@ class Recover(torch.optim.Optimizer):
     clip: called with the parameters when their gradients are there, at both points:
     clip=lambda p: torch.nn.utils.clip_grad_norm_(p, 1.0).
     batch: most examples in a batch, of all processes together; None: as in the first step.
-    classes: how many classes there are, for tilt="class"; step() then takes the labels.
+    objective: instead of lam, another objective of the library: "cvar:0.1", "chi2:1" or
+    "kl-radius:0.5".
+    classes: how many classes or groups there are, for tilt="class" and tilt="group"; step() then
+    takes the labels: opt.step(closure, labels).
     settings: further settings of the library's recover (`dro list optimizers recover`).
 
     A batch with a loss that is not finite raises NumberError and leaves all as it was. Weights that
@@ -270,25 +316,45 @@ class Recover(torch.optim.Optimizer):
     step cannot be part of a CUDA graph; the model within the closure can. A package without
     libdro_step_cuda.so computes on the CPU instead: the weights and gradients travel."""
 
-    def __init__(self, model, lr, lam, batch=None, classes=0, clip=None, **settings):
+    def __init__(self, model, lr, lam=None, batch=None, classes=0, clip=None, **settings):
         module = isinstance(model, torch.nn.Module)
         params = model.parameters() if module else model
         self._buffers = _Buffers(model if module else None)
-        if not lr > 0:
-            raise ValueError(f"lr is {lr}: expected above 0")
+        if lam is None and not settings.get("objective"):
+            raise ValueError("give lam, or another objective: Recover(model, lr=0.5, lam=20) or "
+                             'Recover(model, lr=0.5, objective="cvar:0.1")')
+        lr = float(_above_zero("lr", lr))
+        tilts = {settings.get("tilt"), settings.get("switch_tilt")} & {"class", "group"}
+        self._labelled = bool(tilts)
+        if tilts and (not isinstance(classes, numbers.Integral) or classes < 1):
+            raise ValueError(f"tilt={min(tilts)!r}: give classes, how many there are")
         settings = {"eta_schedule": "constant", "warmup": 0, **settings}
-        self._settings = dict(settings, lam=lam, eta=lr, form="two-point")
+        self._settings = dict(settings, eta=lr, form="two-point")
+        if lam is not None:
+            self._settings["lam"] = lam
         self._base, self._batch, self._classes, self._clip = lr, batch, classes, clip
         self._steps = self._ratios = self._units = self._strides = None
         self._seen = {}  # views of the vectors
         self._loss_scale, self._lock = _SCALE_MOST, threading.Lock()
         super().__init__(params, dict(lr=lr))
-        self._params = [p for group in self.param_groups for p in group["params"]
-                        if p.requires_grad]
+
+    def add_param_group(self, group):
+        """Before the first step only."""
+        if self._steps:
+            raise RuntimeError("Recover takes no parameters after its first step: make a new one")
+        super().add_param_group(group)
+        self._params = self._trained()
         wrong = [p.dtype for p in self._params if p.dtype != torch.float32]
         if wrong:
             raise ValueError(f"parameters are {wrong[0]}: expected float32; use autocast for less")
         self._dim = sum(p.numel() for p in self._params)
+
+    def _trained(self):
+        return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+
+    def __getstate__(self):
+        raise TypeError("a Recover cannot be copied or pickled: make one for the other model, and "
+                        "load_state_dict(state_dict())")
 
     # ---- a step ----
 
@@ -300,9 +366,14 @@ class Recover(torch.optim.Optimizer):
             raise TypeError("step() takes a function that returns the losses of the batch, or a "
                             "list of them: opt.step(lambda: F.cross_entropy(model(x), y, "
                             'reduction="none"))')
+        self._check_trained()
         if self._params[0].is_cuda and torch.cuda.is_current_stream_capturing():
             raise RuntimeError("a step of Recover cannot be captured in a CUDA graph: capture the "
                                "model within the closure (torch.cuda.make_graphed_callables)")
+        if (labels is not None) != self._labelled:
+            raise ValueError("over classes or groups, the labels go to the step: opt.step(closure, "
+                             "labels)" if self._labelled else
+                             'labels are for tilt="class" and tilt="group"')
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("this optimiser is taking a step in another thread: use it from one "
                                "thread at a time")
@@ -310,6 +381,15 @@ class Recover(torch.optim.Optimizer):
             return self._step(_Batch(self, pieces), labels)
         finally:
             self._lock.release()
+
+    def _check_trained(self):
+        trained = self._trained()
+        if not trained:
+            raise ValueError("no parameter requires a gradient")
+        if len(trained) != len(self._params) or any(a is not b for a, b in zip(trained,
+                                                                             self._params)):
+            raise RuntimeError("requires_grad has changed since this Recover was made: make a new "
+                               "one")
 
     def _step(self, batch, labels):
         rate, twice = self._rate(), False
@@ -328,6 +408,7 @@ class Recover(torch.optim.Optimizer):
             batch.look()
             if not self._steps:
                 self._start(len(batch.losses))
+                self._steps.scale_eta(rate / self._base)
                 self._begin()
             self._evaluate(batch, labels, False)
             self._steps.end()
@@ -359,10 +440,8 @@ class Recover(torch.optim.Optimizer):
             raise ValueError(f"a batch of {n} examples after one of {self._batch}: give batch={n}, "
                              "the most there will be")
         if labels is not None:
-            labels = _gathered(torch.as_tensor(labels, device=self._steps.device)
-                               .reshape(-1).long())[0].contiguous()
-            if len(labels) != len(batch.losses):
-                raise ValueError(f"{len(labels)} labels for {len(batch.losses)} losses")
+            own = batch.mine.stop - batch.mine.start
+            labels = _gathered(_labels(labels, own, self._steps.device))[0].contiguous()
         coef = self._steps.weigh(before, batch.losses, labels)
         to = self._steps.gradient_before if before else self._steps.gradient
         while True:
@@ -385,8 +464,7 @@ class Recover(torch.optim.Optimizer):
             batch.backward(coef[batch.mine] * (self._loss_scale * _processes()))
             found = [p.grad for p in self._params if p.grad is not None]
             if not found:
-                raise ValueError("the losses do not depend on the parameters: the closure must "
-                                 "call the model, and not under torch.no_grad()")
+                raise ValueError(_NOT_OF_THE_MODEL)
             if self._clip:
                 torch._foreach_mul_(found, 1 / self._loss_scale)
                 self._clip(self._params)
@@ -410,11 +488,18 @@ class Recover(torch.optim.Optimizer):
 
     def _rate(self):
         """The step size, that of the first group. The library has one: w of a group with another is
-        measured in units in which it is the right one."""
-        rates = [float(group["lr"]) for group in self.param_groups if group["params"]]
-        if not all(rate > 0 for rate in rates):
-            raise ValueError(f"the step sizes are {rates}: expected above 0")
-        ratios = [rate / rates[0] for rate in rates]
+        measured in units in which it is the right one. All may be 0, as at the end of a schedule or
+        at the beginning of a warm-up."""
+        groups = [group for group in self.param_groups if group["params"]]
+        rates = [float(group["lr"]) for group in groups]
+        none = not any(rates)
+        if none and self._ratios is not None:
+            return 0.0
+        bases = [float(group.get("initial_lr", 0)) for group in groups] if none else rates
+        if not all(0 < rate < math.inf for rate in bases):
+            raise ValueError(f"the step sizes are {rates}: expected all above 0, or all 0 in a "
+                             "schedule")
+        ratios = [rate / bases[0] for rate in bases]
         if self._ratios is None:
             self._ratios = ratios
         if any(abs(a / b - 1) > 1e-6 for a, b in zip(self._ratios, ratios)):
@@ -437,8 +522,8 @@ class Recover(torch.optim.Optimizer):
         if self._units is not None:
             w /= self._units.cpu()
         settings = dict(self._settings, batch=self._batch)
-        problem = Problem(dim=self._dim, classes=self._classes, forward=_FORWARD,
-                          backward=_BACKWARD, draw=_DRAW)
+        problem = Problem(dim=self._dim, classes=self._classes, groups=self._classes,
+                          forward=_FORWARD, backward=_BACKWARD, draw=_DRAW)
         self._steps = _Steps("recover", problem, w.numpy(), settings, device)
         self._spare = torch.empty_like(self._steps.w)
         self._seen = {flat.data_ptr(): self._views(flat) for flat in (
@@ -525,6 +610,11 @@ class Recover(torch.optim.Optimizer):
         self._steps = None
         if mine is None:
             return
+        wrong = len(mine["strides"]) != len(self._params) or any(
+            _extent(p.shape, strides) != p.numel()
+            for p, strides in zip(self._params, mine["strides"]))
+        if wrong:
+            raise ValueError("this state is of another model: its parameters have other shapes")
         self._batch, self._loss_scale = mine["batch"], mine["loss_scale"]
         self._strides, self._ratios = mine["strides"], None
         self._rate()
@@ -659,15 +749,21 @@ class _Batch:
 
     def backward(self, coef):
         if len(self._pieces) == 1:
-            self._graph[0].backward(coef.to(self._graph[0]))
+            self._backward(self._graph[0], coef)
             return
         first = 0
         self._rewind()
         self._buffers.keep()
         for piece in self._pieces:
             losses = piece()
-            losses.backward(coef[first:first + len(losses)].to(losses))
+            self._backward(losses, coef[first:first + len(losses)])
             first += len(losses)
+
+    @staticmethod
+    def _backward(losses, coef):
+        if not losses.requires_grad:
+            raise ValueError(_NOT_OF_THE_MODEL)
+        losses.backward(coef.to(losses))
 
 
 # Never called: the losses and gradients are brought.
@@ -683,6 +779,13 @@ def _device_of_steps(tensors):
 
 def _bytes_tensor(data):
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _extent(shape, strides):
+    """How many numbers a tensor spans in memory; 0: it has other axes."""
+    if len(shape) != len(strides) or 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
 
 
 def _strides(p):

@@ -1,4 +1,7 @@
 """Tilt against the library's scent on the same batches."""
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -203,5 +206,25 @@ def test_misuse():
     for labels in ([0, 1], [0.0, 1.0, 2.0]):
         with pytest.raises(ValueError, match="integers of shape"):
             Tilt(1, "class")(torch.rand(3), torch.tensor(labels))
-    with pytest.raises(ValueError, match="labels have -1"):
-        Tilt(1, "class")(torch.rand(3), torch.tensor([0, -1, 2]))
+    for count in (None, 3):
+        with pytest.raises(ValueError, match="labels have -1: expected 0 to"):
+            Tilt(1, "class", count=count)(torch.rand(3), torch.tensor([0, -1, 2]))
+        with pytest.raises(ValueError, match="labels have 1000000000: expected 0 to"):
+            Tilt(1, "class", count=count)(torch.rand(3), torch.tensor([0, 10**9, 2]))
+    with pytest.raises(ValueError, match="type torch.int64: expected floating point"):
+        Tilt(1)(torch.arange(3))
+    for name, value in (("lam", "2"), ("cap", float("nan")), ("cap", -1), ("heaviest", -1),
+                        ("gamma", None), ("count", 0), ("count", 2.5)):
+        with pytest.raises(ValueError, match=f"{name} is"):
+            Tilt(**{"lam": 1, name: value})
+
+
+@pytest.mark.parametrize("settings", [dict(lam=0.5), dict(objective="cvar:0.2")])
+def test_copies(settings):
+    """A copy has the estimate and a life of its own."""
+    tilt, losses = Tilt(**settings), torch.rand(8)
+    tilt(losses + 1)
+    for other in (copy.deepcopy(tilt), pickle.loads(pickle.dumps(tilt))):
+        assert other.objective.item() == tilt.objective.item()
+        other(losses)
+        assert other.objective.item() != tilt.objective.item()

@@ -1,6 +1,7 @@
 """Recover against the library's recover on the same batches, and in the company of PyTorch."""
 import copy
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -50,7 +51,8 @@ def of_library(settings):
 
 @pytest.mark.parametrize("settings", [
     dict(lam=5.0, eta=0.2), dict(lam=0.5, eta=0.05), dict(lam=1.0, eta=0.01, precondition="rms"),
-    dict(lam=1.0, eta=0.1, momentum=0.9), dict(lam=1.0, eta=0.1, tilt="class")])
+    dict(lam=1.0, eta=0.1, momentum=0.9), dict(lam=1.0, eta=0.1, tilt="class"),
+    dict(objective="cvar:0.2", eta=0.05)])
 def test_same_as_library(settings):
     batches, path, last = of_library(settings)
     z = torch.tensor(Z)
@@ -157,6 +159,38 @@ def test_autocast_short_batches_and_changed_weights():
     opt.step(closure)
     assert (model[0].weight - changed).abs().max() < 0.5
     assert opt.info["a"] == 1  # the estimator starts afresh
+
+
+def test_schedules_from_zero():
+    """A warm-up that begins at 0, which moves nothing, then at a part of lr."""
+    model = network(0, False)
+    opt = Recover([dict(params=model[:1].parameters()),
+                   dict(params=model[1:].parameters(), lr=0.05)], lr=0.1, lam=2)
+    plan = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: step / 4)
+    for step in range(4):
+        before = [p.detach().clone() for p in model.parameters()]
+        opt.step(lambda: losses_of(model, batch(step)))
+        assert opt.info["eta"] == pytest.approx(0.1 * step / 4)
+        same = [torch.allclose(p, q, atol=1e-6) for p, q in zip(model.parameters(), before)]
+        assert all(same) if step == 0 else not any(same)
+        plan.step()
+    opt = Recover(model, lr=0.1, lam=2)
+    torch.optim.lr_scheduler.LinearLR(opt, start_factor=0.25)
+    opt.step(lambda: losses_of(model, batch(0)))
+    assert opt.info["eta"] == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize("settings, labelled", [
+    (dict(objective="cvar:0.2"), False), (dict(lam=0.5, tilt="class", classes=2), True),
+    (dict(objective="chi2:0.5", tilt="group", classes=2), True)])
+def test_objectives(settings, labelled):
+    model = network(0)
+    opt = Recover(model, lr=0.05, **settings)
+    for step in range(30):
+        ids = batch(step)
+        labels = torch.tensor(LABELS)[ids] if labelled else None
+        opt.step(lambda: losses_of(model, ids), labels)
+    assert 0 < opt.objective < 1 and opt.info["effective"] < 0.99
 
 
 def paths(make_opts, make_closure, steps=8, norm=False):
@@ -368,6 +402,56 @@ def test_misuse():
         Recover(network().double(), lr=0.1, lam=2)
     with pytest.raises(libdro.DroError, match="lambda"):
         Recover(model, lr=0.1, lam=-1).step(lambda: losses_of(model, batch(1)))
+    with pytest.raises(ValueError, match="do not depend on the parameters"):
+        opt.step(lambda: losses_of(model, batch(1)).detach())
+    with pytest.raises(ValueError, match="give lam, or another objective"):
+        Recover(model, lr=0.1)
+    for lr in (0, "a", float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="lr is|step sizes are .inf"):
+            Recover(model, lr=lr, lam=1).step(lambda: losses_of(model, batch(1)))
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="load_state_dict"):
+            copied(opt)
+
+
+def test_misuse_of_labels():
+    model, labels = network(), torch.tensor(LABELS)[batch(0)]
+    plain = Recover(model, lr=0.1, lam=2)
+    over = Recover(model, lr=0.1, lam=2, tilt="class", classes=2)
+    with pytest.raises(ValueError, match='labels are for tilt="class"'):
+        plain.step(lambda: losses_of(model, batch(0)), labels)
+    with pytest.raises(ValueError, match="opt.step.closure, labels"):
+        over.step(lambda: losses_of(model, batch(0)))
+    for wrong in (labels[:3], labels + 0.5, labels[:, None]):
+        with pytest.raises(ValueError, match="expected integers of shape"):
+            over.step(lambda: losses_of(model, batch(0)), wrong)
+    with pytest.raises(libdro.DroError, match="expected 0 to 1"):
+        over.step(lambda: losses_of(model, batch(0)), labels + 5)
+    with pytest.raises(ValueError, match="give classes"):
+        Recover(model, lr=0.1, lam=2, tilt="group")
+
+
+def test_misuse_of_parameters():
+    """Parameters that come, go or change are not silently left as they are."""
+    model, more = network(0), torch.nn.Parameter(torch.zeros(2))
+    opt = Recover(model, lr=0.1, lam=2)
+    opt.add_param_group(dict(params=[more]))
+    for step in range(2):
+        opt.step(lambda: (losses_of(model, batch(step)) + more.sum()))
+    assert more.abs().min() > 0.01
+    with pytest.raises(RuntimeError, match="after its first step"):
+        opt.add_param_group(dict(params=[torch.nn.Parameter(torch.zeros(2))]))
+    model[0].requires_grad_(False)
+    with pytest.raises(RuntimeError, match="requires_grad has changed"):
+        opt.step(lambda: losses_of(model, batch(2)))
+    with pytest.raises(ValueError, match="no parameter requires a gradient"):
+        Recover(network().requires_grad_(False), lr=0.1, lam=2).step(lambda: torch.rand(3))
+    state = opt.state_dict()
+    of_other = Recover([*torch.nn.Linear(4, 16).parameters(), *network(0)[1:].parameters(), more],
+                       lr=0.1, lam=2)
+    state["param_groups"] = of_other.state_dict()["param_groups"]
+    with pytest.raises(ValueError, match="of another model"):
+        of_other.load_state_dict(state)
 
 
 DISTRIBUTED = """
