@@ -273,8 +273,18 @@ lib.dro_net_weights.restype = c.POINTER(c.c_float)
 # ---- what all doors use ----
 
 def text(value):
-    """A string or a path as the library takes it."""
-    encoded = os.fsencode(value)
+    """A string as the library takes it."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is a {type(value).__name__}: expected text")
+    return _without_null(value, value.encode("utf-8", "surrogateescape"))
+
+
+def path_text(value):
+    """A path as the library takes it."""
+    return _without_null(value, os.fsencode(value))
+
+
+def _without_null(value, encoded):
     if b"\0" in encoded:
         raise ValueError(f"{value!r} contains a null character: remove it")
     return encoded
@@ -401,4 +411,4 @@ def setting_text(value):
         return b",".join(map(setting_text, value))
     if isinstance(value, (float, np.floating)):
         return repr(float(value)).encode()
-    return text(value if isinstance(value, os.PathLike) else str(value))
+    return text(os.fspath(value) if isinstance(value, os.PathLike) else str(value))

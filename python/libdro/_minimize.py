@@ -5,6 +5,9 @@ from ._lib import ERR_END, Backward, Context, Forward, Labels, Problem
 from ._optimizer import Guard, Optimizer
 
 
+_MEMBERS_MOST = 1 << 24
+
+
 class Minimum:
     """`w`, the weights (float32), and `info`, a dictionary of what the optimiser saw last."""
 
@@ -16,9 +19,10 @@ class Minimum:
 
 
 def _exactly(name, value, shape):
-    value = np.asarray(value, dtype=np.float32)
-    if value.shape != shape:
-        raise ValueError(f"{name} returned shape {value.shape}: expected {shape}")
+    value = np.asarray(value)
+    if value.shape != shape or value.dtype.kind not in "fiub":
+        raise ValueError(f"{name} returned shape {value.shape} and type {value.dtype}: expected "
+                         f"{shape} and real numbers")
     return value
 
 
@@ -68,9 +72,16 @@ def _members(name, values, n):
     if values is None:
         return None
     values = np.asarray(values)
-    if values.shape != (n,) or values.dtype.kind not in "iu" or (n and values.min() < 0):
-        raise ValueError(f"{name}: expected {n} integers from 0 on")
+    if values.shape != (n,) or values.dtype.kind not in "iu" or values.min() < 0 or \
+            values.max() >= _MEMBERS_MOST:
+        raise ValueError(f"{name}: expected {n} integers from 0 on, below {_MEMBERS_MOST}")
     return values.astype(np.int32)
+
+
+def _count(name, value):
+    if not isinstance(value, (int, np.integer)) or not 1 <= value < 2**63:
+        raise ValueError(f"{name} is {value!r}: expected a whole number above 0")
+    return int(value)
 
 
 def minimize(forward, backward, w0, n, optimizer="recover", *, steps=1000, classes=None,
@@ -84,6 +95,10 @@ def minimize(forward, backward, w0, n, optimizer="recover", *, steps=1000, class
     settings: those of the optimiser (`dro list optimizers recover`); lam or lambda_ for lambda.
 
     Returns a Minimum. An exception in a function ends the run and is raised."""
+    n, steps = _count("n", n), _count("steps", steps)
+    for name, function in (("forward", forward), ("backward", backward)):
+        if not callable(function):
+            raise TypeError(f"{name} is a {type(function).__name__}: expected a function")
     w = np.array(w0, dtype=np.float32)
     if w.ndim != 1 or not w.size:
         raise ValueError(f"w0 has shape {w.shape}: expected one axis with one weight at least")

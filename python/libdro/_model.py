@@ -8,8 +8,8 @@ import struct
 import numpy as np
 
 from ._arrays import Arrays, as_rows, as_target
-from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, pointer,
-                   raise_status, text)
+from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, path_text,
+                   pointer, raise_status, text)
 
 _HEADER_MOST = 100_000_000  # bytes, as the format has it
 
@@ -70,7 +70,7 @@ class Model:
             arrays = None if isinstance(data, str) else self._arrays(data)
             spec = arrays.lend(ctx, "data") if arrays else data
             handle = ctx.create(lib.dro_predictor_open, lib.dro_predictor_close,
-                                text(self.path), text(spec))
+                                path_text(self.path), text(spec))
             if split not in (None, TRAIN, TEST, HOLDOUT):
                 raise ValueError(f"split is {split!r}: expected libdro.TRAIN, TEST or HOLDOUT")
             counts = lib.dro_predictor_data(handle).contents.examples

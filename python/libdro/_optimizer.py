@@ -4,7 +4,7 @@ import ctypes as c
 import threading
 
 from ._lib import (ERR_CALLBACK, OK, Info, interrupts, lib, pointer, raise_status, setting_name,
-                   setting_text)
+                   setting_text, text)
 
 
 class Guard:
@@ -42,10 +42,10 @@ class Optimizer:
         self._lock = threading.Lock()
         try:
             self._handle = self._context.create(lib.dro_optimizer_create,
-                                                lib.dro_optimizer_destroy, name.encode(),
+                                                lib.dro_optimizer_destroy, text(name),
                                                 c.byref(problem))
             for key, value in settings.items():
-                self._check(lib.dro_optimizer_set(self._handle, setting_name(key).encode(),
+                self._check(lib.dro_optimizer_set(self._handle, text(setting_name(key)),
                                                   setting_text(value)))
             self._check(lib.dro_optimizer_start(self._handle, pointer(w0)))
         except BaseException:

@@ -7,8 +7,8 @@ import sys
 import tempfile
 
 from ._arrays import as_arrays
-from ._lib import (Context, Temporary, Watch, WatchNote, WatchStep, interrupts, lib, raise_status,
-                   setting_name, setting_text, settings_table, text)
+from ._lib import (Context, Temporary, Watch, WatchNote, WatchStep, interrupts, lib, path_text,
+                   raise_status, setting_name, setting_text, settings_table)
 from ._model import Model
 
 _ENDS = ("not ended", "done", "patience", "time", "interrupted", "diverged")
@@ -95,9 +95,9 @@ class Run:
         shows it."""
         with Context("ref", 1) as ctx, tempfile.TemporaryDirectory(prefix="libdro-") as folder:
             handle = ctx.create(lib.dro_report_create, lib.dro_report_destroy)
-            ctx.check(lib.dro_report_add(handle, text(self._path(""))))
+            ctx.check(lib.dro_report_add(handle, path_text(self._path(""))))
             page = os.path.join(folder, "report.html")
-            ctx.check(lib.dro_report_html(handle, text(page)))
+            ctx.check(lib.dro_report_html(handle, path_text(page)))
             with open(page, encoding="utf-8") as file:
                 return Report(file.read())
 
@@ -170,7 +170,7 @@ def _run(ctx, handle, folder, resume, progress):
     watcher = _Watcher(bar or progress or None)
     try:
         with interrupts(watcher.stop):
-            status = lib.dro_train_run(handle, text(folder), resume, c.byref(watcher.struct))
+            status = lib.dro_train_run(handle, path_text(folder), resume, c.byref(watcher.struct))
     finally:
         if bar:
             bar.close()

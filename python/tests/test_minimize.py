@@ -66,3 +66,12 @@ def test_misuse():
         libdro.minimize(forward, backward, np.zeros((2, 2)), 200)
     with pytest.raises(libdro.UnknownNameError, match="colour"):
         libdro.minimize(forward, backward, np.zeros(4), 200, colour=3)
+    for n, steps in ((0, 9), (-1, 9), (2**70, 9), (10.5, 9), (None, 9), (200, 0), (200, -1)):
+        with pytest.raises(ValueError, match="expected a whole number above 0"):
+            libdro.minimize(forward, backward, np.zeros(4), n, steps=steps)
+    with pytest.raises(ValueError, match="type complex128: expected"):
+        libdro.minimize(lambda w, ids: 1j * ids, backward, np.zeros(4), 200)
+    with pytest.raises(TypeError, match="backward is a int: expected a function"):
+        libdro.minimize(forward, 3, np.zeros(4), 200)
+    with pytest.raises(ValueError, match="groups: expected 200 integers"):
+        libdro.minimize(forward, backward, np.zeros(4), 200, groups=np.arange(200) * 2**31)
