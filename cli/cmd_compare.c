@@ -44,7 +44,7 @@ static int make_list(cli_runs *runs, const cli_arm *arms, int count, int seeds)
             status = cli_runs_add(runs, &arms[i], k);
     bool same;
     status = status ? status : cli_runs_same_objective(runs, &same);
-    return status ? status : cli_runs_settle(runs);
+    return status ? status : cli_runs_check_each(runs);
 }
 
 static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int seeds)

@@ -57,7 +57,7 @@ static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
         return cli_usage("sweep: --by objective: it is not the same function for each objective: "
                          "name one with --set report_objective=NAME:X, or choose by another "
                          "metric, as in --by balanced_accuracy");
-    return status ? status : cli_runs_settle(runs);
+    return status ? status : cli_runs_check_each(runs);
 }
 
 /* ---- what came out ---- */

@@ -79,7 +79,7 @@ int cli_runs_add(cli_runs *runs, const cli_arm *arm, int seed);
  * different objectives, and each reports its own. */
 int cli_runs_same_objective(cli_runs *runs, bool *same);
 /* Before anything is started: the settings of each are right, and all are on the same data. */
-int cli_runs_settle(cli_runs *runs);
+int cli_runs_check_each(cli_runs *runs);
 /* What was given for a run, as an object of names and texts. */
 json_t *cli_runs_settings(const cli_runs *runs, const cli_one *one);
 /* Splits a text at commas, into texts that are never freed; -1: none, or more than capacity. */

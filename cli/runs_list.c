@@ -212,7 +212,7 @@ static bool is_stdin(const char *data)
     return path && path[1] == '-' && (path[2] == '\0' || path[2] == ',');
 }
 
-int cli_runs_settle(cli_runs *runs)
+int cli_runs_check_each(cli_runs *runs)
 {
     char data[4096], all[4096];
     const char *command = cli_name(runs->args);

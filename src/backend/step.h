@@ -83,8 +83,7 @@ typedef enum dro__vector_role {
     DRO__M,       /* first moment of the direction */
     DRO__SECOND,  /* second moment of the gradient */
     DRO__Z,       /* the extrapolated point; sam: where gradients are taken */
-    DRO__AVERAGE, /* moving average of the weights; behind it (dim), of what the problem has beside
-                   * them */
+    DRO__AVERAGE, /* moving average of the weights; after it (dim), that of the statistics */
     DRO__OUT,     /* result of combine */
     DRO__X,       /* inputs of combine: X, X + 1, ... */
     DRO__INPUTS = 4,
@@ -157,7 +156,7 @@ typedef struct dro__plan {
     double prox_stretch;               /* the step of the prox over eta */
     size_t free_first, free_count;     /* weights that it counts a thousandth of */
     size_t second_first, second_count; /* those that the second stage moves */
-    size_t beside;                     /* numbers behind the average of the weights */
+    size_t statistics;                 /* numbers after the average of the weights */
     double weight_decay, momentum, beta2, epsilon, gamma;
     double longest,
         heaviest; /* at most: root mean square of a scaled step; mean weight of a batch */

@@ -356,8 +356,8 @@ static dro_status finish(dro_data *d)
     DRO_TRY(dro__count_split(d, DRO_TRAIN));
     DRO_TRY(dro__holdout(d));
     DRO_TRY(dro__flip(d));
-    if (d->format->settle)
-        DRO_TRY(d->format->settle(d));
+    if (d->format->fit)
+        DRO_TRY(d->format->fit(d));
     DRO_TRY(dro__rows_prepare(d));
     for (int s = 0; s < DRO_SPLITS; s++)
         DRO_TRY(dro__count_split(d, s));

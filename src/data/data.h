@@ -125,9 +125,9 @@ typedef struct dro__format {
     /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0],
      * split[1]. */
     dro_status (*open)(dro_data *data);
-    /* (optional) After imbalance and holdout: what must not see more than training's rows. The
-     * splits have labels, groups and records already, the format fills in the rest. */
-    dro_status (*settle)(dro_data *data);
+    /* (optional) After imbalance and holdout: learns what must be learned from the training rows
+     * only. The splits have labels, groups and records already, the format fills in the rest. */
+    dro_status (*fit)(dro_data *data);
     void (*release)(dro_data *data); /* (optional) frees state; called once, after a failure too */
     const struct dro__rows_class *stream; /* (optional) its rows one by one (stream.h) */
 } dro__format;

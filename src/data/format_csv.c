@@ -308,7 +308,7 @@ static dro_status encode_split(reader *r, int split, bool dense)
     return DRO_OK;
 }
 
-static dro_status settle_csv(dro_data *d)
+static dro_status fit_csv(dro_data *d)
 {
     reader *r = d->state;
     const dro__table *train = &d->split[DRO_TRAIN];
@@ -422,5 +422,5 @@ const dro__format dro__format_csv = {
     .encodes = "columns are standardised or one-hot",
     .options = options,
     .open = open_csv,
-    .settle = settle_csv,
+    .fit = fit_csv,
     .release = release_csv};

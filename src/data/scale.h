@@ -64,9 +64,9 @@ void dro__scale_free(dro__scale *scale);
 dro_status dro__scale_keep(dro_context *ctx, const dro__scale *scale, char **text);
 dro_status dro__scale_read(dro_context *ctx, const char *text, dro__scale *scale);
 
-/* After a format has settled: brings rows that are for training, or for a model that keeps how, to
- * one scale, and adds the constant feature that the linear model on sparse rows has as its bias.
- * Extends the data's encoding. */
+/* After a format's fit(): scales rows that are for training, or for a model that keeps their scale,
+ * and adds the constant feature that the linear model on sparse rows has as its bias. Extends the
+ * data's encoding. */
 dro_status dro__rows_prepare(dro_data *data);
 /* The general part of an encoding: the lines after the format's own. */
 const char *dro__rows_kept(const char *encoding);

@@ -270,7 +270,7 @@ static void drop_bias(dro_net *net, int32_t index)
 }
 
 /* classifier=cosine: the outputs' linear layers become cosines. */
-static dro_status settle_classifier(dro_net *net)
+static dro_status apply_classifier(dro_net *net)
 {
     for (int k = 0; net->set.classifier && k < DRO__HEADS; k++) {
         int32_t head = net->graph.heads[k];
@@ -368,7 +368,7 @@ dro_status dro__net_plain(dro_net *net, bool plain)
     return be->reset ? be->reset(net->live) : DRO_OK;
 }
 
-static dro_status settle_loss(dro_net *net)
+static dro_status prepare_loss(dro_net *net)
 {
     dro__graph *g = &net->graph;
     size_t outputs = (size_t)g->nodes[g->heads[0]].channels;
@@ -444,12 +444,12 @@ dro_status dro_net_ready(dro_net *net)
         return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
                          "the backend '%s' has no networks in this build", net->ctx->backend->name);
     free_memory(net);
-    DRO_TRY(settle_classifier(net));
+    DRO_TRY(apply_classifier(net));
     DRO_TRY(freeze(net));
     place(net);
     if (net->graph.dim == 0)
         return dro__fail(net->ctx, DRO_ERR_STATE, "the network has nothing to train");
-    DRO_TRY(settle_loss(net));
+    DRO_TRY(prepare_loss(net));
     DRO_TRY(make_memory(net));
     net->ready = true;
     return dro_net_init(net, 0);

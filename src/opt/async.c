@@ -90,7 +90,7 @@ dro_status dro__async_wait(const dro_optimizer *o)
     return o->away && is_mine(o) ? o->async->queue->wait(o->async->net) : DRO_OK;
 }
 
-dro_status dro__async_settle(dro_optimizer *o)
+dro_status dro__async_pull(dro_optimizer *o)
 {
     if (!o->away)
         return DRO_OK;
@@ -108,7 +108,7 @@ dro_status dro__async_settle(dro_optimizer *o)
 
 dro_status dro__async_leave(dro_optimizer *o)
 {
-    DRO_TRY(dro__async_settle(o));
+    DRO_TRY(dro__async_pull(o));
     o->async = NULL;
     return DRO_OK;
 }
@@ -122,7 +122,7 @@ dro_status dro__async_begin(dro_optimizer *o)
         bool changes = o->cls->robust && dro__level(o) != o->pushed_level;
         /* Another level has other groups; their shares are sent with a push. */
         if (snapshot.refused || changes)
-            DRO_TRY(dro__async_settle(o));
+            DRO_TRY(dro__async_pull(o));
     }
     if (o->late == DRO_OK)
         return DRO_OK;

@@ -1,8 +1,8 @@
 /* opt: the optimisers. Sees base and backend only.
  *
  * An optimiser is one file opt_NAME.c that defines `dro__optimizer_NAME` and one line in
- * optimizers.def. Its arithmetic is phases (backend/step.h), which the backends run: the losses
- * of a batch become coefficients, elements of vectors move, scalars settle. Here is what the host
+ * optimizers.def. Its arithmetic is phases (backend/step.h), which the backends run: the losses of
+ * a batch become coefficients, elements of vectors move, scalars settle. Here is what the host
  * does: settings, schedules, draws, calls of the problem, and the state.
  *
  * The state is two structs of plain data (dro__run, which the host alone changes, and dro__scalars,
@@ -206,14 +206,14 @@ struct dro_optimizer {
     dro__scalars s, s_before;
     dro__row rows[DRO__ROWS];
     int row_count;
-    void *extra; /* what an optimiser has beside rows */
+    void *extra; /* what an optimiser has besides rows */
     /* what the phases see; its vectors, groups and losses are rows */
     dro__step k;
     dro__ticket ticket;
     int32_t *group_of; /* (2 * slot_size) */
     float *w_old;      /* form=two-point: (dim) */
-    float *beside;     /* (beside_count) in the backend's memory: averaged with w; or NULL */
-    size_t beside_count;
+    float *statistics; /* (statistics_count) in the backend's memory: averaged with w; or NULL */
+    size_t statistics_count;
     struct dro__second {
         uint64_t steps;      /* of the second stage */
         size_t first, count; /* the weights that it moves */
@@ -278,14 +278,15 @@ size_t dro__optimizer_vectors(const char *name);
 const dro__param_row *const *dro__optimizer_tables(const char *name);
 /* Before start: numbers in the backend's memory that the problem changes with each step and that
  * `ema` averages as it does w (running statistics). */
-void dro__optimizer_beside(dro_optimizer *o, float *numbers, size_t count);
+void dro__optimizer_statistics(dro_optimizer *o, float *numbers, size_t count);
 /* Before start: requests a second stage after the planned steps. It updates only some of the
  * weights, on the mean loss; its step size starts again at eta and follows a cosine. */
 void dro__optimizer_second(dro_optimizer *o, const struct dro__second *second);
-/* Whether dro_optimizer_weights() are an average; if so, that of the numbers beside, and back. */
+/* Whether dro_optimizer_weights() are an average; if so, the average of the statistics: read, and
+ * replace. */
 bool dro__optimizer_averages(const dro_optimizer *o);
-dro_status dro__optimizer_beside_get(const dro_optimizer *o, float *average);
-dro_status dro__optimizer_beside_set(dro_optimizer *o, const float *average);
+dro_status dro__optimizer_statistics_get(const dro_optimizer *o, float *average);
+dro_status dro__optimizer_statistics_set(dro_optimizer *o, const float *average);
 /* Before start: all settings at their defaults again. */
 dro_status dro__optimizer_reset(dro_optimizer *o);
 bool dro__optimizer_exact(const char *name); /* the class's `exact` */
@@ -360,7 +361,8 @@ dro_status dro__check_parts(dro_optimizer *o, size_t parts);
 dro_status dro__take_step(dro_optimizer *o, const dro_batch *parts, int count);
 /* Its end, from gradients that were checked. */
 void dro__finish_step(dro_optimizer *o);
-/* After a step that the host has driven: the average of the weights, and of what is beside. */
+/* After a step that the host has driven: updates the average of the weights and of the
+ * statistics. */
 void dro__average(dro_optimizer *o);
 /* A step of one batch, and what it needs: slots, losses, groups, the gradient. */
 dro_status dro__plain_step(dro_optimizer *o);
@@ -371,7 +373,7 @@ dro_status dro__tilted_start(dro_optimizer *o, bool scaled);
 /* Momentum and preconditioner as the settings ask: `moments`, then the scaled step. Where they ask
  * for neither, the plan stays as it is. */
 dro_status dro__scale_create(dro_optimizer *o, dro__move_kind moments);
-void dro__trade(float **a, float **b);
+void dro__swap(float **a, float **b);
 /* One phase over losses: the parts it is about, whose classes or groups are checked. */
 dro_status dro__weigh(dro_optimizer *o, dro__phase phase, const dro_batch *parts, int count);
 /* out = prox( plus x[0] + sum of c[k] x[k] ); prox: with r(w), for a step of eta. */
@@ -398,7 +400,7 @@ static inline double dro__reg_share(const dro_optimizer *o, size_t i)
 /* ---- tilt.c: the levels of the tilt ---- */
 
 /* o->objective, from the settings. */
-dro_status dro__objective_settle(dro_optimizer *o);
+dro_status dro__objective_update(dro_optimizer *o);
 /* Whether it is the mean loss that is minimised. */
 bool dro__is_mean(const dro_optimizer *o);
 /* Checks what the settings ask of the problem; makes the groups. */
@@ -422,7 +424,7 @@ dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count);
 /* Waits until the steps that were queued are done; w is then as they left it. */
 dro_status dro__async_wait(const dro_optimizer *o);
 /* Waits until the state is here. */
-dro_status dro__async_settle(dro_optimizer *o);
+dro_status dro__async_pull(dro_optimizer *o);
 /* Settles; from here on steps are driven by the host. */
 dro_status dro__async_leave(dro_optimizer *o);
 

@@ -59,8 +59,8 @@ static dro_status step(dro_optimizer *o)
     dro__pd_staged_move(o, s, o->ticket.eta);
 
     dro__pd_ascend(o, s, &dual, losses, set->dual_eta / scale);
-    dro__trade(&s->mean, &s->mean_next);
-    dro__trade(&o->k.v[DRO__W], &s->w_next);
+    dro__swap(&s->mean, &s->mean_next);
+    dro__swap(&o->k.v[DRO__W], &s->w_next);
     o->run.within++;
     int64_t every = o->n / (64 * set->common.batch);
     if (stage_ends || every <= 1 || o->run.within % (uint64_t)every == 0)

@@ -73,8 +73,8 @@ static dro_status step(dro_optimizer *o)
         reset_p(o, s);
     else
         dro__pd_ascend_entropic(o, s, &dual, losses, set->dual_eta / k);
-    dro__trade(&s->mean, &s->mean_next);
-    dro__trade(&o->k.v[DRO__W], &s->w_next);
+    dro__swap(&s->mean, &s->mean_next);
+    dro__swap(&o->k.v[DRO__W], &s->w_next);
     o->run.within++;
     if (stage_ends) {
         o->ctx->backend->copy_in(o->k.v[DRO__W], s->mean, o->dim * sizeof(float));

@@ -29,7 +29,7 @@ static dro_status step(dro_optimizer *o)
     DRO_TRY(dro__forward(o, s->w_next, &dual, 1, s->dual_losses));
 
     dro__pd_ascend(o, s, &dual, s->dual_losses, dual_eta);
-    dro__trade(&o->k.v[DRO__W], &s->w_next);
+    dro__swap(&o->k.v[DRO__W], &s->w_next);
     return DRO_OK;
 }
 

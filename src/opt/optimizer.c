@@ -84,7 +84,7 @@ dro_status dro__optimizer_reset(dro_optimizer *o)
 {
     DRO_TRY(dro__params_reset(o->ctx, o->cls->tables, o->settings));
     dro__settings_of(o)->a.start = 1; /* a warms up from 1, eta from 0 */
-    return dro__objective_settle(o);
+    return dro__objective_update(o);
 }
 
 static dro_status create(dro_context *ctx, const char *name, bool composite, size_t dim,
@@ -205,7 +205,7 @@ dro_status dro_optimizer_set(dro_optimizer *o, const char *name, const char *val
         return dro__fail(o->ctx, DRO_ERR_STATE, "%s: %s cannot be set after the start",
                          o->cls->name, name);
     DRO_TRY(dro__params_set(o->ctx, o->cls->tables, o->settings, o->cls->name, name, value));
-    return strcmp(name, "objective") == 0 ? dro__objective_settle(o) : DRO_OK;
+    return strcmp(name, "objective") == 0 ? dro__objective_update(o) : DRO_OK;
 }
 
 dro_status dro_optimizer_set_real(dro_optimizer *o, const char *name, double value)
@@ -270,7 +270,7 @@ static dro_status check(dro_optimizer *o)
                          "batch: leave one of them out",
                          name);
     DRO_TRY(dro__check_parts(o, 1));
-    DRO_TRY(dro__objective_settle(o));
+    DRO_TRY(dro__objective_update(o));
     return o->cls->check ? o->cls->check(o) : DRO_OK;
 }
 
@@ -302,7 +302,7 @@ static void make_plan(dro_optimizer *o)
                             .free_count = o->problem.reg_free_count,
                             .second_first = o->second.first,
                             .second_count = o->second.count,
-                            .beside = o->beside_count,
+                            .statistics = o->statistics_count,
                             .weight_decay = set->weight_decay,
                             .group_prior = set->group_prior,
                             .a_rule = set->a_rule,
@@ -343,7 +343,7 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
     if (status == DRO_OK && o->k.plan.sam > 0)
         status = dro__vector(o, o->dim, false, &o->k.v[DRO__Z]);
     if (status == DRO_OK && dro__settings_of(o)->ema > 0)
-        status = dro__vector(o, o->dim + o->beside_count, true, &o->k.v[DRO__AVERAGE]);
+        status = dro__vector(o, o->dim + o->statistics_count, true, &o->k.v[DRO__AVERAGE]);
     if (status == DRO_OK && w0)
         status = dro__copy_in(o->ctx, o->k.v[DRO__W], w0, o->dim * sizeof *w0);
     if (status != DRO_OK) { /* as if it had not been called */
@@ -416,7 +416,7 @@ dro_status dro_optimizer_scale_eta(dro_optimizer *o, double factor)
     if (!is_positive(factor))
         return dro__fail(o->ctx, DRO_ERR_RANGE, "the factor of eta is %g: expected 0 or more",
                          factor);
-    DRO_TRY(dro__async_settle(o));
+    DRO_TRY(dro__async_pull(o));
     o->run.eta_scale = factor;
     return DRO_OK;
 }
@@ -461,10 +461,10 @@ const float *dro_optimizer_w(const dro_optimizer *o)
     return o && dro__async_wait(o) == DRO_OK ? result_of(o) : NULL;
 }
 
-void dro__optimizer_beside(dro_optimizer *o, float *numbers, size_t count)
+void dro__optimizer_statistics(dro_optimizer *o, float *numbers, size_t count)
 {
-    o->beside = numbers;
-    o->beside_count = count;
+    o->statistics = numbers;
+    o->statistics_count = count;
 }
 
 void dro__optimizer_second(dro_optimizer *o, const struct dro__second *second)
@@ -477,18 +477,18 @@ bool dro__optimizer_averages(const dro_optimizer *o)
     return o->k.v[DRO__AVERAGE] != NULL;
 }
 
-dro_status dro__optimizer_beside_get(const dro_optimizer *o, float *average)
+dro_status dro__optimizer_statistics_get(const dro_optimizer *o, float *average)
 {
     DRO_TRY(dro__async_wait(o));
     return dro__copy_out(o->ctx, average, o->k.v[DRO__AVERAGE] + o->dim,
-                         o->beside_count * sizeof *average);
+                         o->statistics_count * sizeof *average);
 }
 
-dro_status dro__optimizer_beside_set(dro_optimizer *o, const float *average)
+dro_status dro__optimizer_statistics_set(dro_optimizer *o, const float *average)
 {
     DRO_TRY(dro__async_wait(o));
     return dro__copy_in(o->ctx, o->k.v[DRO__AVERAGE] + o->dim, average,
-                        o->beside_count * sizeof *average);
+                        o->statistics_count * sizeof *average);
 }
 
 double dro_optimizer_regulariser(const dro_optimizer *o, const float *w)
@@ -529,7 +529,7 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
     dro__forget(o->ctx);
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    DRO_TRY(dro__async_settle((dro_optimizer *)o));
+    DRO_TRY(dro__async_pull((dro_optimizer *)o));
     DRO_TRY(dro__lent_pull((dro_optimizer *)o, dro__settings_of(o)->reg));
     const dro__run *r = &o->run;
     const dro__scalars *s = &o->s;
@@ -563,7 +563,7 @@ size_t dro_optimizer_group_weights(const dro_optimizer *o, double *q, size_t cou
 {
     if (!o || !o->started || !o->cls->groups || o->is_composite)
         return 0;
-    if (dro__async_settle((dro_optimizer *)o) != DRO_OK)
+    if (dro__async_pull((dro_optimizer *)o) != DRO_OK)
         return 0;
     if (o->cls->weights)
         return o->cls->weights(o, q, count);
@@ -658,7 +658,7 @@ static void walk(dro_optimizer *o, dro__archive *ar)
 void dro__optimizer_put(dro_optimizer *o, dro__archive *ar)
 {
     if (ar->mode == DRO__ARCHIVE_SAVE && !ar->failed) {
-        ar->status = dro__async_settle(o);
+        ar->status = dro__async_pull(o);
         if (ar->status == DRO_OK)
             ar->status = dro__lent_pull(o, true);
         ar->failed = ar->status != DRO_OK;
@@ -743,7 +743,7 @@ static dro_status check_size(const dro_optimizer *o, size_t size, size_t needed)
 
 dro_status dro__optimizer_take(dro_optimizer *o, const void *bytes, size_t size)
 {
-    DRO_TRY(dro__async_settle(o));
+    DRO_TRY(dro__async_pull(o));
     o->late = DRO_OK;
     DRO_TRY(check_header(o, bytes, size));
     DRO_TRY(check_size(o, size, dro__optimizer_put_size(o)));

@@ -51,7 +51,7 @@ void dro__descend(dro_optimizer *o, const float *direction, float *to)
     dro__combine(o, &c);
 }
 
-void dro__trade(float **a, float **b)
+void dro__swap(float **a, float **b)
 {
     float *c = *a;
     *a = *b;
@@ -93,8 +93,8 @@ void dro__average(dro_optimizer *o)
     if (!k.v[DRO__AVERAGE])
         return;
     o->ctx->backend->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
-    k.n = o->beside_count;
-    k.v[DRO__W] = o->beside;
+    k.n = o->statistics_count;
+    k.v[DRO__W] = o->statistics;
     k.v[DRO__AVERAGE] += o->dim;
     if (k.n)
         o->ctx->backend->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
@@ -132,7 +132,7 @@ dro_status dro__take_step(dro_optimizer *o, const dro_batch *parts, int count)
     DRO_TRY(dro__backward(o, at, parts, count, k->coef, grads));
     dro__finish_step(o);
     if (count == 2)
-        dro__trade(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
+        dro__swap(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
     return DRO_OK;
 }
 

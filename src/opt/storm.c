@@ -140,7 +140,7 @@ dro_status dro__storm_step_big(dro_optimizer *o, size_t total, size_t next)
     }
     o->sweeping = false;
     DRO_TRY(dro__weigh(o, DRO__PHASE_BIG_END, NULL, 0));
-    dro__trade(&k->v[DRO__G], &k->v[DRO__NEXT]);
+    dro__swap(&k->v[DRO__G], &k->v[DRO__NEXT]);
     dro_batch ahead;
     dro_status status = next ? look_ahead(o, next, &ahead) : DRO_OK;
     if (status == DRO_ERR_END)
@@ -149,7 +149,7 @@ dro_status dro__storm_step_big(dro_optimizer *o, size_t total, size_t next)
         DRO_TRY(status);
     dro__finish_step(o);
     if (next)
-        dro__trade(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
+        dro__swap(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
     dro__storm_wait(o, next ? &ahead : NULL);
     return DRO_OK;
 }

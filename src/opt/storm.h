@@ -5,7 +5,7 @@
 
 #include "opt.h"
 
-/* What a compositional problem has beside the direction: o->extra. The vectors v, and gradients
+/* What a compositional problem has besides the direction: o->extra. The vectors v, and gradients
  * likewise, are (inner, dim). */
 typedef struct dro__composite_state {
     double *u, *waiting;    /* (inner) the estimate; g of the batch that waits, at its old point */

@@ -76,7 +76,7 @@ dro_status dro__composite_step(dro_optimizer *o, const dro_batch *parts, int cou
     move(o, s);
     if (count == 2) {
         memcpy(s->waiting, s->values + inner, inner * sizeof *s->waiting);
-        dro__trade(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
+        dro__swap(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
     }
     return DRO_OK;
 }
@@ -123,7 +123,7 @@ dro_status dro__composite_step_big(dro_optimizer *o, size_t total, size_t next)
     memcpy(s->values, s->u, inner * sizeof *s->u);
     o->ticket.drawn = 1;
     DRO_TRY(next_u(o, s));
-    dro__trade(&k->v[DRO__G], &k->v[DRO__NEXT]);
+    dro__swap(&k->v[DRO__G], &k->v[DRO__NEXT]);
     dro_status status = next ? dro__draw_next(o, next, &ahead) : DRO_OK;
     if (status == DRO_ERR_END)
         next = 0;
@@ -134,7 +134,7 @@ dro_status dro__composite_step_big(dro_optimizer *o, size_t total, size_t next)
     move(o, s);
     if (next) {
         memcpy(s->waiting, s->values, inner * sizeof *s->waiting);
-        dro__trade(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
+        dro__swap(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
     }
     dro__storm_wait(o, next ? &ahead : NULL);
     return DRO_OK;

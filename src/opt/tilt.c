@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-dro_status dro__objective_settle(dro_optimizer *o)
+dro_status dro__objective_update(dro_optimizer *o)
 {
     dro__optimizer_settings *set = dro__settings_of(o);
     dro__objective *to = &o->objective;

@@ -148,7 +148,7 @@ void dro__note_objective(const dro_train *t, const dro__robust *measured)
 
 /* Whether classes have their own weights in the objective: then the probabilities are given the
  * prior of the training data. */
-static void settle_shift(dro_train *t)
+static void update_shift(dro_train *t)
 {
     double *q = t->evaluation.class_weights;
     bool weighed = t->opt->cls->robust && dro__level(t->opt) == DRO__TILT_CLASS &&
@@ -282,7 +282,7 @@ static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
     DRO_TRY(dro__run_stage(t, r->info.step ? r->info.step - 1 : 0)); /* of the last step */
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     r->epoch = dro__epoch_of(t, r->info.step);
-    settle_shift(t);
+    update_shift(t);
     if (is_last(t)) /* this may take long and can be stopped */
         DRO_TRY(dro__run_write_weights(t));
     scored of = {t->w, dro_optimizer_w(t->opt), bounded};
@@ -292,7 +292,7 @@ static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
 /* Without max_time: the run had ended, and only its result is written again. */
 static bool is_bounded(const dro_train *t)
 {
-    return !t->going_on || t->warm.examples > 0;
+    return !t->resuming || t->warm.examples > 0;
 }
 
 dro_status dro__run_score_best(dro_train *t)

@@ -465,8 +465,8 @@ dro_status dro__make_optimizer(dro_train *t)
     t->opt = NULL;
     DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
     if (t->task.net)
-        dro__optimizer_beside(t->opt, t->task.net->memory.statistics,
-                              t->task.net->graph.statistics_size);
+        dro__optimizer_statistics(t->opt, t->task.net->memory.statistics,
+                                  t->task.net->graph.statistics_size);
     DRO_TRY(set_all(t));
     if (set_length(t))
         DRO_TRY(set_all(t));

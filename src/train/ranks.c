@@ -252,9 +252,9 @@ dro_status dro__ranks_average(dro_train *t)
     DRO_TRY(dro_net_set_statistics(t->task.net, t->statistics));
     if (!dro__optimizer_averages(t->opt))
         return DRO_OK;
-    DRO_TRY(dro__optimizer_beside_get(t->opt, t->statistics));
+    DRO_TRY(dro__optimizer_statistics_get(t->opt, t->statistics));
     DRO_TRY(dro__comm_mean(t->comm, t->statistics, count));
-    return dro__optimizer_beside_set(t->opt, t->statistics);
+    return dro__optimizer_statistics_set(t->opt, t->statistics);
 }
 
 /* ---- all ranks are the same ---- */

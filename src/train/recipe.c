@@ -48,7 +48,7 @@ static dro_status set_own(void *user, const char *name, const char *value)
     return dro__params_set(t->ctx, dro__train_tables, &t->set, "a run", name, value);
 }
 
-dro_status dro__recipe_settle(dro_train *t)
+dro_status dro__recipe_set_own(dro_train *t)
 {
     return dro__recipe_apply(t, set_own, t);
 }

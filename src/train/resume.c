@@ -95,7 +95,7 @@ dro_status dro__run_save(dro_train *t)
         return DRO_OK;
     describe_machine(t, machine);
     t->progress.wall = dro__wall(t);
-    DRO_TRY(dro__async_settle(t->opt));
+    DRO_TRY(dro__async_pull(t->opt));
     if (t->task.net)
         DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
     dro__saved saved = {.progress = t->progress,

@@ -271,7 +271,7 @@ static dro_status open_data(dro_train *t)
     t->steps += t->second_steps;
     if (s->stage2 && t->task.images && t->task.info.classes)
         DRO_TRY(dro__feed_balance(&t->task, (uint64_t)s->seed));
-    if (*s->init && t->going_on && !dro__task_frozen(&t->task, NULL))
+    if (*s->init && t->resuming && !dro__task_frozen(&t->task, NULL))
         return DRO_OK; /* the checkpoint has all of it */
     if (*s->init && t->task.net)
         return load_init(t);
@@ -356,7 +356,7 @@ dro_status dro__run_stage(dro_train *t, uint64_t step)
     bool second = t->second_steps && step >= t->steps - t->second_steps;
     if (!t->task.net || second == t->task.net->plain)
         return DRO_OK;
-    DRO_TRY(dro__async_settle(t->opt));
+    DRO_TRY(dro__async_pull(t->opt));
     return dro__net_plain(t->task.net, second);
 }
 
@@ -507,17 +507,17 @@ static void note_no_step(const dro_train *t)
 }
 
 /* Waits for asynchronous steps: they are part of the training time, and may have failed. */
-static dro_status settle(dro_train *t)
+static dro_status wait_for_steps(dro_train *t)
 {
     double start = dro__clock();
-    dro_status status = dro__async_settle(t->opt);
+    dro_status status = dro__async_pull(t->opt);
     t->progress.seconds += dro__clock() - start;
     return status == DRO_OK ? dro__async_begin(t->opt) : status;
 }
 
 static dro_status assess(dro_train *t)
 {
-    dro_status status = settle(t);
+    dro_status status = wait_for_steps(t);
     if (status != DRO_OK)
         return status == DRO_ERR_NUMBER ? dro__return_from_divergence(t) : status;
     DRO_TRY(dro__run_evaluate(t));
@@ -652,7 +652,7 @@ dro_status dro__run_statistics(const dro_train *t, float *to)
 {
     if (!t->task.net)
         return DRO_OK;
-    return dro__optimizer_averages(t->opt) ? dro__optimizer_beside_get(t->opt, to)
+    return dro__optimizer_averages(t->opt) ? dro__optimizer_statistics_get(t->opt, to)
                                            : dro_net_statistics(t->task.net, to);
 }
 
@@ -731,9 +731,9 @@ static dro_status run(dro_train *t, bool resume)
 {
     /* before spending a long time on reading data */
     DRO_TRY(dro__comm_agree(t->comm, dro__writes(t) ? dro__run_check_folder(t, resume) : DRO_OK));
-    t->going_on = resume && dro__writes(t) && dro__checkpoint_exists(t->folder);
+    t->resuming = resume && dro__writes(t) && dro__checkpoint_exists(t->folder);
     if (dro_comm_size(t->comm) > 1)
-        DRO_TRY(dro__comm_share(t->comm, &t->going_on, sizeof t->going_on, 0));
+        DRO_TRY(dro__comm_share(t->comm, &t->resuming, sizeof t->resuming, 0));
     DRO_TRY(dro__choose_model(t));
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));

@@ -379,7 +379,7 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
     DRO_TRY(check_data(t, c));
     if (c->train && c->settings) {
         dro__choose_optimizer(c->settings);
-        DRO_TRY(dro__recipe_settle(c->settings));
+        DRO_TRY(dro__recipe_set_own(c->settings));
     }
     if (c->train && c->size && !t->side && t->info.kind != DRO_DATA_FILES)
         return dro__fail(t->ctx, DRO_ERR_ARGUMENT,

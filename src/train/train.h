@@ -97,7 +97,7 @@ dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
                              void *user);
 /* Sets those that are the run's own, once it is known whether the data are images. */
-dro_status dro__recipe_settle(dro_train *t);
+dro_status dro__recipe_set_own(dro_train *t);
 /* Sets the recipe's and what the user gave for the network. */
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
@@ -646,7 +646,7 @@ struct dro_train {
     dro__costs costs;
     double assessed; /* seconds that the last whole evaluation took, 0: there was none */
     dro_train_end ended;
-    bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
+    bool open, have_record, resuming; /* resuming: from a checkpoint */
     bool made, begun;                 /* by this call: the folder, its files */
     bool planned;                     /* by this call: the plan was reported */
     int reported;                     /* notes of the data */

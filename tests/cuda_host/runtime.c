@@ -434,7 +434,7 @@ void dro__dnn_close(dro__cuda_network *net)
     dro__free(net->plans);
     for (int k = 0; k < net->retired_count; k++)
         dro__cuda_free(net->retired[k]);
-    dro__cuda_free(net->beside_workspace);
+    dro__cuda_free(net->weights_workspace);
     dro__cuda_free(net->unpackings);
 }
 

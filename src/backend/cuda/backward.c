@@ -134,17 +134,17 @@ void dro__slope_pass(const dro__gcall *c, int32_t value, dro__typed slope)
 
 /* ---- convolutions ---- */
 
-/* What is queued on net->beside next comes behind all that was queued on net->stream. */
+/* What is queued on net->weights_stream next runs after all that was queued on net->stream. */
 void dro__branch_off(dro__cuda_network *net)
 {
     net->forked = true;
     cudaEventRecord(net->fork, net->stream);
-    cudaStreamWaitEvent(net->beside, net->fork, 0);
+    cudaStreamWaitEvent(net->weights_stream, net->fork, 0);
 }
 
-/* Both gradients at once; the sum over blocks beside the rest. Four convolutions in a row have
- * places of their own for what they leave to be summed, and every third waits for the sums of all
- * but the last two before it. */
+/* Both gradients at once; the sums over blocks are queued on weights_stream. The blocks' partial
+ * sums of DRO__CONV3_TURNS (four) successive convolutions have separate places; every third
+ * convolution waits for all sums except those of the last two. */
 static void back_at_once(dro__cuda_network *net, dro__conv3 *c)
 {
     enum { WAIT = DRO__CONV3_TURNS - 1 };
@@ -163,9 +163,9 @@ static void back_at_once(dro__cuda_network *net, dro__conv3 *c)
     if (!c->partial)
         return;
     if (n % WAIT == WAIT - 1)
-        cudaEventRecord(net->join, net->beside);
+        cudaEventRecord(net->join, net->weights_stream);
     dro__branch_off(net);
-    dro__gpu_conv3_sum(net->beside, c);
+    dro__gpu_conv3_sum(net->weights_stream, c);
 }
 
 static void back_own(const dro__gcall *call)
@@ -223,7 +223,7 @@ static void back_dnn(const dro__gcall *c)
     const void *dz = dro__slope_of_z(c);
     if (!c->op->base.node->frozen) {
         dro__branch_off(c->net);
-        dro__dnn_weight(c->net, c->p, c->op, c->net->beside, in->data, dz);
+        dro__dnn_weight(c->net, c->p, c->op, c->net->weights_stream, in->data, dz);
     }
     if (!in->base.wants)
         return;
@@ -298,9 +298,9 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
         if (p->ops[i].base.back)
             back_op(net, p, &p->ops[i]);
     if (net->written > net->unpacked)
-        dro__dnn_unpack(net, net->beside);
+        dro__dnn_unpack(net, net->weights_stream);
     if (net->forked) {
-        cudaEventRecord(net->join, net->beside);
+        cudaEventRecord(net->join, net->weights_stream);
         cudaStreamWaitEvent(net->stream, net->join, 0);
     }
 }

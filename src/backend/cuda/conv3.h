@@ -18,7 +18,7 @@ typedef struct dro__conv3 {
     int height, width;         /* of the input */
     int out_height, out_width; /* of the output */
     const void *weights;       /* DRO__PACK_PRODUCTS or _BANDS */
-    int share; /* a kernel takes 1/share of the GPU, so that other networks run beside it */
+    int share; /* a kernel takes 1/share of the GPU, so that other networks run at the same time */
     int bands; /* done by warp groups, the weights DRO__PACK_BANDS; see dro__gpu_conv3_bands_fit */
     int early; /* the kernel queued before is one of these: the two may overlap */
 

@@ -54,7 +54,7 @@ static __device__ __forceinline__ void write_patch(char *z, const float (&acc)[S
     }
 }
 
-/* All patches of a warp group, the products of one beside the writing of the one before. */
+/* All patches of a warp group; the products of one overlap with writing the previous one. */
 template <class S>
 static __device__ __forceinline__ void all_patches(const dro__conv3 &k, const char *smem,
                                                    const band_share<S> &t, int group,

@@ -21,7 +21,7 @@ enum { TAPS = 9, PIXEL = 16 /* bytes */ };
 /* ---- tiles ---- */
 
 /* CH planes of ROWS rows: LEFT + COLS + RIGHT pixels, of which COLS are the block's own; the first
- * TOP rows are not. Planes are apart so that eight threads beside each other write to different
+ * TOP rows are not. Planes are apart so that eight neighbouring threads write to different
  * banks. */
 template <class V, int CH_, int ROWS_, int COLS_, int TOP_, int LEFT_, int RIGHT_>
 struct tile_of {

@@ -1,6 +1,5 @@
-/* The convolutions that cuDNN does: which plans they use, and their passes. Weight gradients run
- * beside the rest on a stream of their own and are handed on, in the parameters' order, some at a
- * time. */
+/* The convolutions that cuDNN does: which plans they use, and their passes. Weight gradients run on
+ * a stream of their own and are passed on, in the parameters' order, some at a time. */
 #include "net.h"
 
 #include <string.h>
@@ -128,7 +127,7 @@ static dro_status prepare_weight(dro__cuda_network *net, const dro__gop *op, con
         dro__dnn_shape s = shape_of(op, in, out, DRO__DNN_WEIGHT, c->counts[k + 1]);
         DRO_TRY(dro__dnn_find(net, &s, in->data, c->dw[k], z, &c->weight[k]));
         DRO_TRY(must(net, op, c->weight[k]));
-        DRO_TRY(dro__dnn_grow(net, &net->beside_workspace, &net->beside_size,
+        DRO_TRY(dro__dnn_grow(net, &net->weights_workspace, &net->weights_workspace_size,
                               net->plans[c->weight[k]].workspace));
     }
     return DRO_OK;
@@ -203,14 +202,14 @@ void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__
     const dro__gconv *c = &net->convs[op->base.index];
     const dro__gvalue *in = &p->values[op->base.in[0].value], *out = &p->values[op->base.end];
     size_t element = net->bf16 ? 2 : 4;
-    note(net, cudnnSetStream(net->beside_dnn, stream) == CUDNN_STATUS_SUCCESS);
+    note(net, cudnnSetStream(net->weights_dnn, stream) == CUDNN_STATUS_SUCCESS);
     for (int k = 0; k < net->parts.count; k++) {
         size_t first = (size_t)net->parts.first[k];
         const dro__dnn_plan *plan = &net->plans[c->weight[k]];
         const char *from = (const char *)x + first * in->size * element;
         const char *slope = (const char *)dz + first * out->size * element;
-        note(net,
-             dro__dnn_execute(net->beside_dnn, plan, from, c->dw[k], slope, net->beside_workspace));
+        note(net, dro__dnn_execute(net->weights_dnn, plan, from, c->dw[k], slope,
+                                   net->weights_workspace));
     }
     net->written++;
     if (net->written - net->unpacked >= PORTION)

@@ -273,9 +273,9 @@ static void drop_from(dro__dnn_plan *list, int first, int count)
 static int measure(dro__cuda_network *net, const dro__dnn_shape *shape, const dro__dnn_plan *list,
                    int count, const void *x, const void *w, const void *z)
 {
-    bool beside = shape->kind == DRO__DNN_WEIGHT;
-    void **block = beside ? &net->beside_workspace : &net->workspace;
-    size_t *size = beside ? &net->beside_size : &net->workspace_size;
+    bool weights = shape->kind == DRO__DNN_WEIGHT;
+    void **block = weights ? &net->weights_workspace : &net->workspace;
+    size_t *size = weights ? &net->weights_workspace_size : &net->workspace_size;
     float least = -1;
     int best = -1;
     for (int k = 0; k < count; k++) {
@@ -374,6 +374,6 @@ void dro__dnn_close(dro__cuda_network *net)
     dro__free(net->plans);
     for (int k = 0; k < net->retired_count; k++)
         dro__cuda_free(net->retired[k]);
-    dro__cuda_free(net->beside_workspace);
+    dro__cuda_free(net->weights_workspace);
     dro__cuda_free(net->unpackings);
 }

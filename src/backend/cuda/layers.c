@@ -134,7 +134,7 @@ static dro_status depthwise_prepare(dro__cuda_network *net, const dro__gprogram 
                                     const dro__gop *op)
 {
     dro__depthwise d = depthwise_of(net, p, op);
-    return dro__dnn_grow(net, &net->beside_workspace, &net->beside_size,
+    return dro__dnn_grow(net, &net->weights_workspace, &net->weights_workspace_size,
                          op->base.back ? dro__gpu_depthwise_partial(&d) * sizeof(float) : 0);
 }
 
@@ -156,7 +156,8 @@ static void depthwise_backward(const dro__gcall *c)
         grads[k] = c->net->grads[k] + node->weight;
     if (!node->frozen) {
         dro__branch_off(c->net);
-        dro__gpu_depthwise_weight(c->net->beside, &d, c->k.x, dz, c->net->beside_workspace, grads);
+        dro__gpu_depthwise_weight(c->net->weights_stream, &d, c->k.x, dz, c->net->weights_workspace,
+                                  grads);
     }
     if (c->in->base.wants) {
         dro__gpu_depthwise_data(c->stream, &d, dz, c->k.add, c->k.dx);

@@ -25,7 +25,7 @@ dro_status dro__net_refused(dro__cuda_network *net)
 dro_status dro__library_open(dro__cuda_network *net)
 {
     DNN(net, cudnnCreate(&net->dnn));
-    DNN(net, cudnnCreate(&net->beside_dnn));
+    DNN(net, cudnnCreate(&net->weights_dnn));
     net->blas_scratch = dro__cuda_alloc(BLAS_SCRATCH, 1);
     cublasStatus_t status =
         net->blas_scratch ? cublasCreate(&net->blas) : CUBLAS_STATUS_ALLOC_FAILED;
@@ -47,8 +47,8 @@ void dro__library_close(dro__cuda_network *net)
         cublasDestroy(net->blas);
     if (net->dnn)
         cudnnDestroy(net->dnn);
-    if (net->beside_dnn)
-        cudnnDestroy(net->beside_dnn);
+    if (net->weights_dnn)
+        cudnnDestroy(net->weights_dnn);
     dro__cuda_free(net->blas_scratch);
 }
 

@@ -69,8 +69,8 @@ static void destroy(void *live)
     rows_free(net);
     if (net->side)
         cudaStreamDestroy(net->side);
-    if (net->beside)
-        cudaStreamDestroy(net->beside);
+    if (net->weights_stream)
+        cudaStreamDestroy(net->weights_stream);
     if (net->fork)
         cudaEventDestroy(net->fork);
     if (net->join)
@@ -177,7 +177,8 @@ static dro_status start(dro__cuda_network *net)
     int low = 0, high = 0;
     DRO__CUDA(net->ctx, cudaDeviceGetStreamPriorityRange(&low, &high));
     DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->side, cudaStreamNonBlocking, high));
-    DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->beside, cudaStreamNonBlocking, low));
+    DRO__CUDA(net->ctx,
+              cudaStreamCreateWithPriority(&net->weights_stream, cudaStreamNonBlocking, low));
     DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->fork, cudaEventDisableTiming));
     DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->join, cudaEventDisableTiming));
     DRO_TRY(dro__library_open(net));

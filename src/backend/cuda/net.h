@@ -104,11 +104,11 @@ typedef struct dro__cuda_network {
     const dro__graph *graph;
     dro__net_memory memory;
     bool bf16;
-    cudnnHandle_t dnn, beside_dnn; /* beside: for weight gradients */
+    cudnnHandle_t dnn, weights_dnn; /* the latter for weight gradients */
     dro__dnn_plan *plans;
     int plan_count, plan_capacity;
     cublasHandle_t blas;
-    cudaStream_t side, beside; /* records; weight gradients beside the rest */
+    cudaStream_t side, weights_stream; /* records; weight gradients */
     cudaEvent_t fork, join;
     void *blas_scratch;
     dro__gconv *convs; /* (graph count), those that cuDNN does */
@@ -124,8 +124,8 @@ typedef struct dro__cuda_network {
     void *workspace, *scratch, *dw; /* cuDNN's; a slope on its way; all that is in dro__gconv.dw */
     dro__packing *unpackings; /* device (parts, those with a dw), the last operation's first */
     int unpacking_count, written, unpacked; /* by part: in all; of this pass so far */
-    void *beside_workspace, *retired[64];   /* retired: outgrown blocks */
-    size_t workspace_size, scratch_size, beside_size;
+    void *weights_workspace, *retired[64];  /* retired: outgrown blocks */
+    size_t workspace_size, scratch_size, weights_workspace_size;
     int retired_count;
     float *partial; /* weight gradients of our own convolutions, by block */
     /* by example, row_capacity of them: what the host writes and reads */
@@ -143,7 +143,7 @@ typedef struct dro__cuda_network {
     cudaStream_t stream;
     dro__parts parts;
     int share;   /* of how many parts of the GPU it takes one */
-    bool forked; /* something is queued beside the rest */
+    bool forked; /* something is queued on weights_stream */
     int turns;   /* weight gradients by dro__gpu_conv3_back so far */
     bool pending, failed;
     struct dro__step_queue *queue; /* queue.c: asynchronous steps, or NULL */
@@ -202,7 +202,7 @@ void dro__slope_pass(const dro__gcall *c, int32_t value, dro__typed slope);
  * gets its slope. */
 void *dro__slope_of_z(const dro__gcall *c);
 void dro__slope_to_residual(const dro__gcall *c);
-/* What is queued on net->beside next comes behind all that was queued on net->stream. */
+/* What is queued on net->weights_stream next runs after all that was queued on net->stream. */
 void dro__branch_off(dro__cuda_network *net);
 
 /* forward.c: the share that a call which begins now has, by the networks there are. */

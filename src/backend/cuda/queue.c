@@ -374,7 +374,7 @@ static dro_status walk_once(dro__cuda_network *net, shape *s)
     return status;
 }
 
-static void walk_beside(dro__cuda_network *net, const void *what)
+static void walk_side(dro__cuda_network *net, const void *what)
 {
     (void)what;
     walk_step(net, net->side);
@@ -393,7 +393,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_batch *part)
     }
     shape *s = shape_of(queue, net);
     if (!s->graph && s->ran)
-        DRO_TRY(dro__net_record(net, walk_beside, NULL, &s->graph));
+        DRO_TRY(dro__net_record(net, walk_side, NULL, &s->graph));
     if (s->graph)
         return dro__cuda_check(net->ctx, cudaGraphLaunch(s->graph, DRO__STREAM), "cudaGraphLaunch");
     return walk_once(net, s);

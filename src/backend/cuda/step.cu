@@ -330,7 +330,7 @@ static __device__ void run_average(const dro__gpu_step &g)
         each_average(k.v, &c, i, 0, NULL);
     v[DRO__W] = g.statistics;
     v[DRO__AVERAGE] = k.v[DRO__AVERAGE] + k.n;
-    for (size_t i = FIRST; i < k.plan.beside && i < g.statistics_size; i += STEP)
+    for (size_t i = FIRST; i < k.plan.statistics && i < g.statistics_size; i += STEP)
         each_average(v, &c, i, 0, NULL);
 }
 
