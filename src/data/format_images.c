@@ -6,9 +6,10 @@
  * Classes are the folders in the order of their names, images the files in them in the order of
  * theirs, so that records do not depend on the file system. The images in folders inside a class
  * belong to it too and come after its own. Links are followed. Hidden files and folders, and
- * __MACOSX, are passed over; so are other files, images beside the folders of the classes, and folders beside train and
- * test, which a remark counts. DIR/train counts as a split only if there are folders in it, and so
- * does DIR/test: a class may be called train, and ImageNet's test has no classes. */
+ * __MACOSX, are passed over; so are other files, images beside the folders of the classes, and
+ * folders beside train and test, which a remark counts. DIR/train counts as a split only if there
+ * are folders in it, and so does DIR/test: a class may be called train, and ImageNet's test has no
+ * classes. */
 #include "image_files.h"
 #include "image.h"
 
