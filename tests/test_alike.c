@@ -87,9 +87,9 @@ static void test_files(void **state)
     char spec[200];
     dro_predictor *p;
     float logits[CLASSES * EACH * CLASSES];
-    const char *weights = train("files", "", "12");
+    const char *weights = train("files", "", "97");
     logits_of(weights, "", logits);
-    snprintf(spec, sizeof spec, "images:%s/images,size=12", dir);
+    snprintf(spec, sizeof spec, "images:%s/images,size=97", dir);
     FAILS(ctx, dro_predictor_open(ctx, weights, spec, &p), DRO_ERR_ARGUMENT, "leave out size=");
 }
 

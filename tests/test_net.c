@@ -421,7 +421,7 @@ static void freezing(void **state)
     char letters[5000];
     memset(letters, 'a', sizeof letters);
     letters[sizeof letters - 1] = '\0';
-    FAILS(ctx, dro_net_train_only(net, letters), DRO_ERR_RANGE, "patterns of 4999 letters");
+    FAILS(ctx, dro_net_train_only(net, letters), DRO_ERR_RANGE, "patterns of 4999 characters");
     OK(ctx, dro_net_train_only(net, "fc.*,layer2.conv.*"));
     OK(ctx, dro_net_ready(net));
     assert_int_equal(dro_net_dim(net), 4 * 4 * 9 + 4 * 3 + 3);
