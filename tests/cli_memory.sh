@@ -71,4 +71,17 @@ done
 within 400000 "pictures: 6 images of 4096 x 4096 take more than half of the available memory: leave out size=" \
     data images:pictures,size=4096
 
+# oneDNN ends the process where it has no memory for its code: networks are refused before that.
+awk 'BEGIN { srand(3); print "a,b,y"; for (i = 0; i < 300; i++) { x = rand(); print x "," rand() "," (x > 0.5 ? "p" : "q") } }' >t.csv
+least=40000
+while [ $least -lt 400000 ] && ! (ulimit -v $least && "$dro" --version >/dev/null 2>&1); do least=$((least + 1000)); done
+for more in $(seq 0 600 36000); do
+    rm -rf mlp
+    (ulimit -v $((least + more)) && exec "$dro" train --data csv:t.csv,label=y --model mlp:64 --lr 0.1 \
+        --steps 2 --out mlp >out 2>err)
+    code=$?
+    [ $code -le 1 ] || fail "an mlp in $((least + more)) KiB: exit status $code: $(head -n 1 err)"
+    [ $code -eq 0 ] || grep -q '^dro: ' err || fail "an mlp in $((least + more)) KiB: no message"
+done
+
 finish

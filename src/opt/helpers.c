@@ -264,15 +264,17 @@ size_t dro__big_next(dro_optimizer *o, size_t *left)
 }
 
 /* It is not known which part failed: the older one is refused, so that skip() reaches both in
- * turn. */
+ * turn. A problem of the library has said why. */
 static dro_status callback_failed(dro_optimizer *o, dro_status status, const char *what,
                                   const dro_batch *batch)
 {
+    char why[DRO__ERROR_SIZE];
+    snprintf(why, sizeof why, "%s", o->ctx->error);
     status = of_callback(status);
     if (batch)
         dro__refuse(o, batch);
     return dro__fail(o->ctx, status, "the problem's %s callback failed at step %llu: %s", what,
-                     (unsigned long long)o->run.step, dro_status_text(status));
+                     (unsigned long long)o->run.step, *why ? why : dro_status_text(status));
 }
 
 static int64_t first_bad_loss(size_t n, const float *losses)

@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 enum { COUNTS = 8, ARGS = 4, WAYS = 3 }; /* chunk sizes kept; arguments; forward, data, weights */
 enum { FORWARD, DATA, WEIGHTS };
@@ -59,6 +61,18 @@ static void set_limit(void)
         dnnl_set_max_cpu_isa(isas[dro__cpu_isa()]); /* refused only when it was used before */
 }
 
+/* Where the library has no memory for the code that it compiles or for a product's operands, it
+ * ends the process. With a limit on the address space (`ulimit -v`) this can be foreseen. */
+static bool has_memory(void)
+{
+    enum { NEEDED = 32 << 20 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return true;
+    void *block = mmap(NULL, NEEDED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block != MAP_FAILED && munmap(block, NEEDED) == 0;
+}
+
 /* Every call of the library that computes is on one thread, that of a lane; what the caller had
  * set is set again after it. */
 static int one_thread(void)
@@ -101,8 +115,9 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
     library->lanes = lanes;
     library->streams = dro__alloc((size_t)lanes, sizeof *library->streams);
     int before = one_thread();
-    dnnl_status_t status =
-        library->streams ? dnnl_engine_create(&library->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
+    dnnl_status_t status = library->streams && has_memory()
+                               ? dnnl_engine_create(&library->engine, dnnl_cpu, 0)
+                               : dnnl_out_of_memory;
     for (int k = 0; status == dnnl_success && k < lanes; k++)
         status =
             dnnl_stream_create(&library->streams[k], library->engine, dnnl_stream_default_flags);
@@ -122,6 +137,8 @@ bool dro__onednn_product(const size_t sizes[3], const dro__matrix *a, const dro_
                          float *c, size_t row_c)
 {
     sigset_t all, unblocked;
+    if (!has_memory())
+        return false;
     int before = one_thread();
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &unblocked);
@@ -341,6 +358,8 @@ static dro_status conv_ready(dro__conv *base, size_t count)
     for (int way = 0; way < WAYS; way++)
         primitive_free(conv->library, &conv->ways[at][way]);
     conv->counts[at] = 0; /* until it is complete */
+    if (!has_memory())
+        return failed(conv->library, "convolution", dnnl_out_of_memory);
     int before = one_thread();
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t status = make_way(conv, count, FORWARD, NULL, &conv->ways[at][FORWARD], &hint);
