@@ -281,6 +281,7 @@ static int start_more(const cli_runs *runs, bool *reported)
             continue;
         if (start(runs, &runs->list[k])) {
             runs->list[k].state = CLI_FAILED;
+            runs->list[k].unstarted = true;
             return 1;
         }
         running++;
@@ -324,6 +325,8 @@ static int finish(const cli_runs *runs)
     cli_progress(NULL);
     if (wrong)
         cli_mute(false); /* every rank reports its own runs */
+    if (wrong && wrong->unstarted)
+        return 1;
     if (wrong && *wrong->note)
         return print_failure(wrong);
     if (wrong)

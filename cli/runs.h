@@ -33,6 +33,7 @@ typedef struct cli_one {
     char about[160];      /* where it is, for the live line */
     char note[1024];      /* the last line that it said on stderr */
     int status;           /* its exit status */
+    bool unstarted;       /* it could not be started, and a line has said so */
 } cli_one;
 
 typedef struct cli_runs {

@@ -76,7 +76,10 @@ json_t *cli_config_load(const char *path)
     }
     json_t *document = input ? json_loadf(stdin, JSON_REJECT_DUPLICATES, &error)
                              : json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!document && error.line < 1)
+    if (!document && input && error.position <= 0) /* cannot be read, or has nothing */
+        cli_fail("standard input: is empty: expected settings, as in {\"data\": "
+                 "\"csv:FILE,label=y\"}");
+    else if (!document && error.line < 1)
         cli_fail("%s", error.text);
     else if (!document)
         cli_fail("%s: line %d: %s", path, error.line, error.text);

@@ -118,6 +118,8 @@ has '-F _dro dro'
 cp out kept.txt
 run 2 completion fish --out kept.txt
 [ -s kept.txt ] || fail "$what: the file is emptied"
+"$dro" train --config - --out cut </dev/null >out 2>err
+[ $? -eq 1 ] && grep -q 'standard input: is empty: expected settings' err || fail "--config - of nothing: $(cat err)"
 run 1 train --config empty.json --out cut
 grep -q "empty.json: has no settings" err || fail "$what: $(cat err)"
 [ ! -e cut ] || fail "$what: trained something"
@@ -187,6 +189,22 @@ run 0 explain --weights alike/weights.safetensors --data csv:alike.csv,label=y -
 for cell in "'=1a" "''=1a"; do
     tr , '\n' <alike.explain.csv | grep -qxF "$cell" || fail "$what: no $cell: $(cat alike.explain.csv)"
 done
+
+# A class that no row can have is not listed; features are counted without the constant one.
+awk 'BEGIN { srand(3); print "a,b,y"; for (i = 0; i < 300; i++) { x = rand(); print x "," rand() "," (x > 0.5 ? "p" : "q") } }' >rows.csv
+for classes in p:q:nan :p:q; do
+    run 1 train --progressive --data csv:rows.csv,label=y,classes=$classes --out listed
+    has 'means a missing value, which is no class' err
+done
+awk 'BEGIN { srand(3); for (i = 0; i < 300; i++) { x = rand(); print (x > 0.5 ? 1 : -1) " 1:" x " 2:" rand() } }' >rows.svm
+run 0 train --progressive --data libsvm:rows.svm,features=2 --out rows
+run 1 predict --weights rows/weights.safetensors --data csv:rows.csv,label=y
+has 'the weights are for sparse rows of 2 features: expected data of the format' err
+(ulimit -n 6; exec "$dro" compare --data csv:rows.csv,label=y --steps 3 --optimizers sgd,recover --seeds 1 --jobs 2 \
+    --threads 1 --out narrow) >out 2>err # no descriptor is left for the second run
+what="compare with six descriptors"
+one_line
+grep -q 'cannot start [a-z]*-seed1: Too many open files' err || fail "$what: $(cat err)"
 
 # Links and pipes that are written to stay what they are.
 : >page.html

@@ -88,6 +88,8 @@ static void test_report(void **state)
     assert_null(r);
     assert_int_equal(dro_report_create(ctx, NULL), DRO_ERR_ARGUMENT);
     assert_int_equal(dro_report_runs(NULL), 0);
+    assert_null(dro_nearest(NULL, (const char *[]){"eta"}, 1));
+    assert_null(dro_nearest("eta", NULL, 1));
     assert_null(dro_report_remark(NULL, 0));
     assert_null(dro_report_objective(NULL));
     assert_int_equal(dro_report_method_get(NULL, 0, &m), DRO_ERR_ARGUMENT);

@@ -300,6 +300,8 @@ static int distance(const char *a, const char *b)
 const char *dro_nearest(const char *word, const char *const *names, int count)
 {
     const char *nearest = NULL;
+    if (!word || !names)
+        return NULL;
     int best = (int)strlen(word) < 4 ? 2 : 4;
     for (int k = 0; k < USUAL; k++)
         for (int i = 0; i < count && distance(word, usual[k].theirs) == 0; i++)

@@ -77,6 +77,8 @@ void dro__unit_learn(const dro__table *table, dro__unit *unit);
 float dro__in_unit(const dro__unit *unit, float value);
 /* The unit of the targets among those lines; 0 and 1 without. */
 dro_status dro__unit_read(dro_context *ctx, const char *kept, dro__unit *unit);
+/* The column of the constant feature among those lines, 0: none. */
+size_t dro__kept_bias(const char *kept);
 /* Adds those lines to the data's encoding; bias: the column of the constant feature, 0: none. */
 dro_status dro__rows_note(dro_data *data, const dro__scale *scale, size_t bias);
 

@@ -171,7 +171,7 @@ static const char *kept_line(const char *kept, const char *word)
     return kept ? kept + strlen(word) : NULL;
 }
 
-static size_t kept_bias(const char *kept)
+size_t dro__kept_bias(const char *kept)
 {
     const char *at = kept_line(kept, "bias ");
     return at ? (size_t)strtoull(at, NULL, 10) : 0;
@@ -303,6 +303,11 @@ static void measure_targets(dro_data *d)
 
 static dro_status too_wide(const dro_data *d, size_t features)
 {
+    if (d->kind != DRO_DATA_SPARSE && d->features == features)
+        return dro__fail(d->ctx, DRO_ERR_DATA,
+                         "the weights are for sparse rows of %zu features: expected data of the "
+                         "format that they were trained on",
+                         features);
     return dro__fail(d->ctx, DRO_ERR_DATA,
                      "the weights are for rows of %zu features, the data has rows of %zu features",
                      features, d->features);
@@ -311,7 +316,7 @@ static dro_status too_wide(const dro_data *d, size_t features)
 /* Scales rows as the model's training rows were. */
 static dro_status prepare_kept(dro_data *d)
 {
-    size_t bias = kept_bias(d->kept);
+    size_t bias = dro__kept_bias(d->kept);
     dro__scale scale = {0};
     if (strncmp(d->kept, "scale ", 6) == 0)
         DRO_TRY(dro__scale_read(d->ctx, d->kept, &scale));

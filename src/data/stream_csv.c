@@ -163,6 +163,10 @@ static dro_status list_classes(source *s)
     for (const char *p = s->listed; *p;) {
         size_t length = strcspn(p, ":");
         DRO_TRY(dro__names_add(s->learned.ctx, &s->classes, p, length, &number));
+        if (dro__csv_missing(&s->form.missing, s->classes.names[number]))
+            return dro__fail(s->learned.ctx, DRO_ERR_RANGE,
+                             "classes=%.60s: '%.40s' means a missing value, which is no class",
+                             s->listed, s->classes.names[number]);
         p += length + (p[length] == ':');
     }
     return DRO_OK;

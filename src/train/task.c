@@ -1,6 +1,7 @@
 /* A data set and a model: the problem that is trained, and the function that is evaluated. */
 #include "image_files.h"
 #include "text.h"
+#include "scale.h"
 #include "train.h"
 
 #include <stdio.h>
@@ -78,8 +79,14 @@ static dro_status check_shape(const dro__task *t, const dro__model_choice *c)
     bool of_rows = flat && s->width == 1 && !(c->about && (c->about->files || c->about->arrays));
     size_t width = (size_t)s->channels;
     char weights[80];
+    size_t bias = dro__kept_bias(dro__rows_kept(c->encoding));
+    if (bias && i->kind == DRO_DATA_DENSE)
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "the weights are for sparse rows of %zu features: expected data of the "
+                         "format that they were trained on",
+                         bias);
     if (of_rows)
-        snprintf(weights, sizeof weights, "rows of %d features", s->channels);
+        snprintf(weights, sizeof weights, "rows of %zu features", width - (bias > 0));
     else
         snprintf(weights, sizeof weights, "images of %d x %d x %d", s->channels, s->height,
                  s->width);
