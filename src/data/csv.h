@@ -218,17 +218,22 @@ dro_status dro__csv_learn(const dro__csv *csv, const dro__csv_form *form, const 
 const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column);
 void dro__columns_free(dro__columns *columns);
 uint64_t dro__columns_bytes(const dro__columns *columns);
+/* What is encoded, and how. */
+typedef struct dro__csv_encoder {
+    const dro__csv *csv;
+    const dro__missing *missing;
+    const dro__columns *columns;
+} dro__csv_encoder;
+
 /* Fills x, or starts, columns and values, of a table whose records (rising) are rows of the
  * file. */
-dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
-                           const dro__columns *columns, bool dense, dro__table *table);
+dro_status dro__csv_encode(const dro__csv_encoder *e, bool dense, dro__table *table);
 
 /* One row into sparse columns (as they come, rising unless the columns are mixed) and values, of
  * which *count are written already, or into x if that is not NULL. *cell is its first cell, then
  * that of the next row. */
-dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
-                               const dro__columns *columns, int64_t row, const char **cell,
-                               float *x, dro__table *table, size_t *count);
+dro_status dro__csv_encode_row(const dro__csv_encoder *e, int64_t row, const char **cell, float *x,
+                               dro__table *table, size_t *count);
 
 /* ---- csv_keep.c ---- */
 

@@ -337,10 +337,12 @@ uint64_t dro__columns_bytes(const dro__columns *cols)
 /* ---- encoding ---- */
 
 /* A cell sets at most one feature: which, and its value (0: none). */
-static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
-                              const dro__columns *cols, int64_t row, size_t k, const char *cell,
+static dro_status encode_cell(const dro__csv_encoder *e, int64_t row, size_t k, const char *cell,
                               size_t *feature, float *value)
 {
+    const dro__csv *csv = e->csv;
+    const dro__missing *missing = e->missing;
+    const dro__columns *cols = e->columns;
     const dro__column *c = &cols->at[k];
     bool gone = dro__csv_missing(missing, cell) || (c->blanks && dro__csv_blank(cell));
     *feature = c->feature;
@@ -392,17 +394,17 @@ static dro_status reserve(const dro__csv *csv, const dro__columns *cols, bool de
     return DRO_OK;
 }
 
-dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
-                               const dro__columns *cols, int64_t row, const char **cell, float *x,
+dro_status dro__csv_encode_row(const dro__csv_encoder *e, int64_t row, const char **cell, float *x,
                                dro__table *t, size_t *count)
 {
+    const dro__columns *cols = e->columns;
     const char *p = *cell;
     size_t feature;
     float value;
     for (size_t k = 0; k < cols->count; k++, p = dro__csv_next(p)) {
         if (cols->at[k].left_out)
             continue;
-        DRO_TRY(encode_cell(csv, missing, cols, row, k, p, &feature, &value));
+        DRO_TRY(encode_cell(e, row, k, p, &feature, &value));
         if (x) {
             x[feature] = value;
         } else if (value != 0) {
@@ -426,37 +428,38 @@ static int by_column(const void *a, const void *b)
 }
 
 /* Sorts the entries from `first` on. */
-static void sort_row(dro__table *t, size_t first, size_t end, entry *capacity)
+static void sort_row(dro__table *t, size_t first, size_t end, entry *scratch)
 {
     for (size_t k = first; k < end; k++)
-        capacity[k - first] = (entry){t->columns[k], t->values[k]};
-    qsort(capacity, end - first, sizeof *capacity, by_column);
+        scratch[k - first] = (entry){t->columns[k], t->values[k]};
+    qsort(scratch, end - first, sizeof *scratch, by_column);
     for (size_t k = first; k < end; k++) {
-        t->columns[k] = capacity[k - first].column;
-        t->values[k] = capacity[k - first].value;
+        t->columns[k] = scratch[k - first].column;
+        t->values[k] = scratch[k - first].value;
     }
 }
 
-dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
-                           const dro__columns *cols, bool dense, dro__table *t)
+dro_status dro__csv_encode(const dro__csv_encoder *e, bool dense, dro__table *t)
 {
+    const dro__csv *csv = e->csv;
+    const dro__columns *cols = e->columns;
     const char *cell = csv->cells;
     size_t count = 0;
     DRO_TRY(reserve(csv, cols, dense, t));
-    entry *capacity = cols->mixed && !dense ? dro__alloc(cols->count, sizeof *capacity) : NULL;
-    if (cols->mixed && !dense && !capacity)
+    entry *scratch = cols->mixed && !dense ? dro__alloc(cols->count, sizeof *scratch) : NULL;
+    if (cols->mixed && !dense && !scratch)
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory to sort its columns", csv->name);
     dro_status status = DRO_OK;
     for (int64_t i = 0; i < t->n && status == DRO_OK; i++) {
         float *x = dense ? t->x + (size_t)i * cols->features : NULL;
         size_t first = count;
         cell = walk(csv, cell, i > 0 ? t->records[i - 1] + 1 : 0, t->records[i]);
-        status = dro__csv_encode_row(csv, missing, cols, t->records[i], &cell, x, t, &count);
-        if (status == DRO_OK && capacity)
-            sort_row(t, first, count, capacity);
+        status = dro__csv_encode_row(e, t->records[i], &cell, x, t, &count);
+        if (status == DRO_OK && scratch)
+            sort_row(t, first, count, scratch);
         if (!dense)
             t->starts[i + 1] = (int64_t)count;
     }
-    dro__free(capacity);
+    dro__free(scratch);
     return status;
 }

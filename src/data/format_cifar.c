@@ -15,24 +15,33 @@ const dro__cifar_layout dro__cifar_layouts[3] = {
     {2, {20, 100}, {"coarse label", "fine label"}, 0},
 };
 
-/* `count` whole records, the first of them number `number` of the file. */
-static dro_status take(dro_context *ctx, const dro__cifar_layout *layout, dro__input *input,
-                       const uint8_t *records, size_t count, uint64_t number,
-                       dro__image_block *block)
+/* A file that is being read. */
+typedef struct reader {
+    dro_context *ctx;
+    const dro__cifar_layout *layout;
+    dro__input *input;
+    dro__image_block *block;
+    uint64_t number; /* records so far */
+} reader;
+
+/* Takes `count` whole records. */
+static dro_status take(reader *r, const uint8_t *records, size_t count)
 {
-    dro__table *t = block->table;
-    DRO_TRY(dro__image_block_reserve(ctx, block, input, count));
+    const dro__cifar_layout *layout = r->layout;
+    dro__table *t = r->block->table;
+    DRO_TRY(dro__image_block_reserve(r->ctx, r->block, r->input, count));
     for (size_t k = 0; k < count; k++, records += IMAGE) {
         for (int j = 0; j < layout->label_count; j++)
             if (records[j] >= layout->classes[j])
-                return dro__fail(ctx, DRO_ERR_DATA, "%s: record %llu: %s %d: expected 0 to %d",
-                                 dro__input_name(input), (unsigned long long)(number + k),
+                return dro__fail(r->ctx, DRO_ERR_DATA, "%s: record %llu: %s %d: expected 0 to %d",
+                                 dro__input_name(r->input), (unsigned long long)(r->number + k),
                                  layout->kind[j], records[j], layout->classes[j] - 1);
         t->labels[t->n + (int64_t)k] = records[layout->chosen];
         records += layout->label_count;
         memcpy(t->pixels + ((size_t)t->n + k) * IMAGE, records, IMAGE);
     }
-    dro__image_block_add(block, count);
+    dro__image_block_add(r->block, count);
+    r->number += count;
     return DRO_OK;
 }
 
@@ -41,20 +50,19 @@ dro_status dro__cifar_read(dro_context *ctx, const dro__cifar_layout *layout, dr
 {
     uint8_t records[CHUNK * (IMAGE + 2)];
     size_t record = IMAGE + (size_t)layout->label_count, got;
-    uint64_t number = 0;
+    reader r = {.ctx = ctx, .layout = layout, .input = input, .block = block};
     DRO_TRY(dro__image_block_reserve(ctx, block, input, size / record));
     do {
         DRO_TRY(dro__input_read(input, records, CHUNK * record, &got));
-        DRO_TRY(take(ctx, layout, input, records, got / record, number, block));
-        number += got / record;
+        DRO_TRY(take(&r, records, got / record));
         if (got % record)
             return dro__fail(ctx, DRO_ERR_DATA,
                              "%s: ends %zu bytes into record %llu: expected whole records of %zu "
                              "bytes (the binary version of CIFAR)",
-                             dro__input_name(input), got % record, (unsigned long long)number,
+                             dro__input_name(input), got % record, (unsigned long long)r.number,
                              record);
     } while (got == CHUNK * record);
-    if (number == 0)
+    if (r.number == 0)
         return dro__fail(ctx, DRO_ERR_DATA, "%s: is empty: expected records of %zu bytes",
                          dro__input_name(input), record);
     return DRO_OK;

@@ -35,19 +35,23 @@ typedef struct reader {
 
 /* ---- labels and groups ---- */
 
-/* The number of a name; training adds new ones. */
-static dro_status number_of(const dro__csv *csv, int64_t row, size_t column, const char *cell,
-                            bool training, dro__names *names, int32_t *number)
+/* The number of a name in the training file, which may be new. */
+static dro_status add_name(const dro__csv *csv, int64_t row, size_t column, const char *cell,
+                           dro__names *names, int32_t *number)
+{
+    DRO_TRY(dro__names_add(csv->ctx, names, cell, strlen(cell), number));
+    if (*number < DRO__CSV_CATEGORIES_MAX)
+        return DRO_OK;
+    return dro__csv_bad_cell(
+        csv, row, column, cell,
+        "at most 65536 different ones (target=real reads real-valued targets)");
+}
+
+/* The number of a name in another file, which the training file must have. */
+static dro_status find_name(const dro__csv *csv, int64_t row, size_t column, const char *cell,
+                            const dro__names *names, int32_t *number)
 {
     size_t length = strlen(cell);
-    if (training) {
-        DRO_TRY(dro__names_add(csv->ctx, names, cell, length, number));
-        if (*number >= DRO__CSV_CATEGORIES_MAX)
-            return dro__csv_bad_cell(
-                csv, row, column, cell,
-                "at most 65536 different ones (target=real reads real-valued targets)");
-        return DRO_OK;
-    }
     *number = dro__names_find(names, cell, length);
     if (*number < 0 && length > 1 && cell[length - 1] == '.')
         *number = dro__names_find(names, cell, length - 1);
@@ -68,7 +72,9 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
             bool gone = dro__csv_missing(&r->form.missing, cell);
             if (gone && label)
                 return dro__csv_bad_cell(csv, i, k, cell, "a label");
-            DRO_TRY(number_of(csv, i, k, gone ? "?" : cell, csv == &r->train, names, &numbers[i]));
+            const char *name = gone ? "?" : cell;
+            DRO_TRY(csv == &r->train ? add_name(csv, i, k, name, names, &numbers[i])
+                                     : find_name(csv, i, k, name, names, &numbers[i]));
         }
     return DRO_OK;
 }
@@ -295,7 +301,8 @@ static dro_status encode_split(reader *r, int split, bool dense)
     cols->unseen = count ? dro__alloc(cols->count, sizeof *cols->unseen) : NULL;
     if (count && !cols->unseen)
         return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", cols->count);
-    DRO_TRY(dro__csv_encode(csv, &r->form.missing, cols, dense, &d->split[split]));
+    DRO_TRY(
+        dro__csv_encode(&(dro__csv_encoder){csv, &r->form.missing, cols}, dense, &d->split[split]));
     for (size_t k = 0; count && k < cols->count; k++)
         if (cols->unseen[k] > 0)
             DRO_TRY(dro__remark(

@@ -55,26 +55,32 @@ static dro_status read_shape(dro_context *ctx, dro__input *images, dro__images_s
     return DRO_OK;
 }
 
+/* A pair of files that is being read. */
+typedef struct pair {
+    dro__input *images, *labels;
+    const dro__images_shape *shape;
+    uint8_t *scratch; /* an image */
+} pair;
+
 /* Appends `count` images and labels. */
-static dro_status read_some(dro_context *ctx, dro__input *images, dro__input *labels,
-                            const dro__images_shape *shape, size_t count, uint8_t *scratch,
-                            dro__image_block *block)
+static dro_status read_some(dro_context *ctx, const pair *p, size_t count, dro__image_block *block)
 {
+    const dro__images_shape *shape = p->shape;
     dro__table *t = block->table;
     char what[80];
     uint8_t label;
-    DRO_TRY(dro__image_block_reserve(ctx, block, images, count));
+    DRO_TRY(dro__image_block_reserve(ctx, block, p->images, count));
     for (size_t k = 0; k < count; k++) {
         uint8_t *image = t->pixels + (size_t)t->n * block->image;
         snprintf(what, sizeof what, "image %lld of %llu", (long long)t->n,
                  (unsigned long long)shape->count);
-        DRO_TRY(dro__input_exact(images, image, block->image, what));
+        DRO_TRY(dro__input_exact(p->images, image, block->image, what));
         if (!shape->planes_first)
-            dro__planes(image, scratch, block->image / (size_t)shape->channels,
+            dro__planes(image, p->scratch, block->image / (size_t)shape->channels,
                         (size_t)shape->channels);
         snprintf(what, sizeof what, "label %lld of %llu", (long long)t->n,
                  (unsigned long long)shape->count);
-        DRO_TRY(dro__input_exact(labels, &label, 1, what));
+        DRO_TRY(dro__input_exact(p->labels, &label, 1, what));
         t->labels[t->n] = label;
         dro__image_block_add(block, 1);
     }
@@ -98,17 +104,17 @@ dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *label
     block.image = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
     DRO_TRY(dro__image_block_check(ctx, &block, images, count));
     size_t chunk = block.image < CHUNK_BYTES ? CHUNK_BYTES / block.image : 1;
-    uint8_t *scratch = dro__alloc(shape->channels > 1 ? block.image : 1, 1);
-    dro_status status = scratch ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
+    pair p = {images, labels, shape, dro__alloc(shape->channels > 1 ? block.image : 1, 1)};
+    dro_status status =
+        p.scratch ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
     size /= block.image;
     if (status == DRO_OK)
         status = dro__image_block_reserve(ctx, &block, images, size < count ? size : count);
     while (status == DRO_OK && (uint64_t)table->n < count) {
         uint64_t left = count - (uint64_t)table->n;
-        status = read_some(ctx, images, labels, shape, left < chunk ? (size_t)left : chunk, scratch,
-                           &block);
+        status = read_some(ctx, &p, left < chunk ? (size_t)left : chunk, &block);
     }
-    dro__free(scratch);
+    dro__free(p.scratch);
     DRO_TRY(status);
     snprintf(after, sizeof after, "the %llu images that it declares", (unsigned long long)count);
     DRO_TRY(dro__input_end(ctx, images, after));

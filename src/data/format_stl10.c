@@ -23,11 +23,19 @@ static void turn(const uint8_t *from, uint8_t *to)
                 to[row * SIDE + column] = from[column * SIDE + row];
 }
 
-static dro_status read_images(dro_context *ctx, dro__input *images, dro__input *labels,
-                              uint64_t size, const uint8_t *bytes, size_t count, dro__table *table)
+/* The bytes of a file of labels. */
+typedef struct label_file {
+    dro__input *input;
+    uint8_t *bytes;
+    size_t count;
+} label_file;
+
+static dro_status read_images(dro_context *ctx, dro__input *images, uint64_t size,
+                              const label_file *labels, dro__table *table)
 {
     uint8_t image[IMAGE];
-    size_t got;
+    const uint8_t *bytes = labels->bytes;
+    size_t got, count = labels->count;
     dro__image_block block = {.table = table, .image = IMAGE};
     DRO_TRY(dro__image_block_check(ctx, &block, images, count));
     DRO_TRY(
@@ -35,14 +43,14 @@ static dro_status read_images(dro_context *ctx, dro__input *images, dro__input *
     for (size_t k = 0; k < count; k++) {
         if (bytes[k] < 1 || bytes[k] > CLASSES)
             return dro__fail(ctx, DRO_ERR_DATA, "%s: record %zu: label %d: expected 1 to %d",
-                             dro__input_name(labels), k, bytes[k], CLASSES);
+                             dro__input_name(labels->input), k, bytes[k], CLASSES);
         DRO_TRY(dro__input_read(images, image, IMAGE, &got));
         if (got < IMAGE)
             return dro__fail(ctx, DRO_ERR_DATA,
                              "%s: ends %zu bytes into image %zu: expected %zu images of %d bytes, "
                              "one for each label of %s",
                              dro__input_name(images), got, k, count, IMAGE,
-                             dro__input_name(labels));
+                             dro__input_name(labels->input));
         DRO_TRY(dro__image_block_reserve(ctx, &block, images, 1));
         table->labels[k] = bytes[k] - 1;
         turn(image, table->pixels + k * IMAGE);
@@ -55,16 +63,17 @@ dro_status dro__stl10_read(dro_context *ctx, dro__input *images, dro__input *lab
                            dro__table *table)
 {
     char *bytes, after[64];
-    size_t count;
-    DRO_TRY(dro__input_all(labels, LABELS_MAX, &bytes, &count));
+    label_file all = {.input = labels};
+    DRO_TRY(dro__input_all(labels, LABELS_MAX, &bytes, &all.count));
     dro_status status = DRO_OK;
-    if (count == 0)
+    all.bytes = (uint8_t *)bytes;
+    if (all.count == 0)
         status = dro__fail(ctx, DRO_ERR_DATA, "%s: is empty: expected a byte for each image",
                            dro__input_name(labels));
     if (status == DRO_OK)
-        status = read_images(ctx, images, labels, size, (const uint8_t *)bytes, count, table);
+        status = read_images(ctx, images, size, &all, table);
     dro__free(bytes);
-    snprintf(after, sizeof after, "%zu images, one for each label", count);
+    snprintf(after, sizeof after, "%zu images, one for each label", all.count);
     return status == DRO_OK ? dro__input_end(ctx, images, after) : status;
 }
 

@@ -324,8 +324,8 @@ static dro_status next_row(dro__row_reader *r, bool *got)
     r->lines = csv == &s->row ? s->lines.lines : dro__csv_line(csv, row);
     r->file = csv == &s->row ? s->lines.file : dro__csv_file_of(csv, row);
     DRO_TRY(read_label(s, csv, row, label_of(s, s->cell), r->row.targets));
-    DRO_TRY(dro__csv_encode_row(csv, &s->form.missing, &s->columns, row, &s->cell, NULL, &r->row,
-                                &count));
+    DRO_TRY(dro__csv_encode_row(&(dro__csv_encoder){csv, &s->form.missing, &s->columns}, row,
+                                &s->cell, NULL, &r->row, &count));
     s->sent += csv == &s->learned;
     bool last = csv == &s->row ? s->lines.line == s->lines.end : s->sent == csv->rows;
     r->unfinished = last && dro__input_unfinished(r->input);

@@ -83,19 +83,17 @@ void dro__plot_line(dro__plot *plot, dro__paint paint, double width, const doubl
     }
 }
 
-void dro__plot_segment(dro__plot *plot, dro__paint paint, double width, double x0, double y0,
-                       double x1, double y1)
+void dro__plot_grid_line(dro__plot *plot, double x0, double y0, double x1, double y1)
 {
-    dro__plot_line(plot, paint, width, (double[]){x0, x1}, (double[]){y0, y1}, 2);
+    dro__plot_line(plot, DRO__GRID, 1, (double[]){x0, x1}, (double[]){y0, y1}, 2);
 }
 
-void dro__plot_box(dro__plot *plot, dro__paint paint, double x, double y, double w, double h,
-                   const char *tip)
+void dro__plot_box(dro__plot *plot, dro__paint paint, dro__rectangle r, const char *tip)
 {
     dro__plot_mark *mark = add(plot, DRO__MARK_BOX, paint);
     if (!mark)
         return;
-    mark->x = x, mark->y = y, mark->w = w > 0 ? w : 0, mark->h = h > 0 ? h : 0;
+    mark->x = r.x, mark->y = r.y, mark->w = fmax(0, r.w), mark->h = fmax(0, r.h);
     set_text(plot, mark, tip);
 }
 
@@ -123,26 +121,26 @@ static void cut_text(char *text, int letters)
     strcpy(at, "\xe2\x80\xa6");
 }
 
-void dro__plot_text(dro__plot *plot, dro__paint paint, double x, double y, double size,
-                    dro__anchor anchor, int letters, const char *text)
+void dro__plot_text(dro__plot *plot, dro__text_style style, double x, double y, const char *text)
 {
-    dro__plot_mark *mark = add(plot, DRO__MARK_TEXT, paint);
+    dro__plot_mark *mark = add(plot, DRO__MARK_TEXT, style.paint);
     if (!mark)
         return;
-    mark->x = x, mark->y = y, mark->w = size, mark->anchor = anchor;
+    mark->x = x, mark->y = y, mark->w = style.size, mark->anchor = style.anchor;
     if (!(mark->text = dro__alloc(strlen(text) + 4, 1))) {
         plot->failed = true;
         return;
     }
     strcpy(mark->text, text);
-    cut_text(mark->text, letters);
+    cut_text(mark->text, style.letters);
 }
 
 double dro__plot_heading(dro__plot *plot, const char *const *names, int32_t count)
 {
     enum { MOST = 24, LETTERS = 28 };
     double x = 12, y = 22;
-    dro__plot_text(plot, DRO__INK, x, y, 14, DRO__LEFT, 56, plot->title ? plot->title : "");
+    dro__plot_text(plot, (dro__text_style){DRO__INK, 14, DRO__LEFT, 56}, x, y,
+                   plot->title ? plot->title : "");
     if (plot->count)
         plot->marks[plot->count - 1].strong = true;
     y += 20;
@@ -151,8 +149,9 @@ double dro__plot_heading(dro__plot *plot, const char *const *names, int32_t coun
         double width = 20 + 6.6 * (letters < LETTERS ? letters : LETTERS) + 14;
         if (x > 12 && x + width > DRO__PLOT_WIDTH)
             x = 12, y += 17;
-        dro__plot_segment(plot, DRO__SERIES(k), 3, x, y - 4, x + 14, y - 4);
-        dro__plot_text(plot, DRO__MUTED, x + 20, y, 12, DRO__LEFT, LETTERS, names[k]);
+        dro__plot_line(plot, DRO__SERIES(k), 3, (double[]){x, x + 14}, (double[]){y - 4, y - 4}, 2);
+        dro__plot_text(plot, (dro__text_style){DRO__MUTED, 12, DRO__LEFT, LETTERS}, x + 20, y,
+                       names[k]);
         x += width;
     }
     return count ? y + 8 : y - 12;

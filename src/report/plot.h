@@ -70,16 +70,25 @@ typedef struct dro__paint {
 
 void dro__plot_line(dro__plot *plot, dro__paint paint, double width, const double *x,
                     const double *y, size_t count);
-void dro__plot_segment(dro__plot *plot, dro__paint paint, double width, double x0, double y0,
-                       double x1, double y1);
+void dro__plot_grid_line(dro__plot *plot, double x0, double y0, double x1, double y1);
+
+typedef struct dro__rectangle {
+    double x, y, w, h; /* corner and size */
+} dro__rectangle;
+
 /* tip: shown when pointed at, or NULL. */
-void dro__plot_box(dro__plot *plot, dro__paint paint, double x, double y, double w, double h,
-                   const char *tip);
+void dro__plot_box(dro__plot *plot, dro__paint paint, dro__rectangle r, const char *tip);
 void dro__plot_dot(dro__plot *plot, dro__paint paint, double x, double y, double radius,
                    const char *tip);
-/* Cut to `letters` letters. */
-void dro__plot_text(dro__plot *plot, dro__paint paint, double x, double y, double size,
-                    dro__anchor anchor, int letters, const char *text);
+
+typedef struct dro__text_style {
+    dro__paint paint;
+    double size;
+    dro__anchor anchor;
+    int letters; /* longer texts are cut, with an ellipsis */
+} dro__text_style;
+
+void dro__plot_text(dro__plot *plot, dro__text_style style, double x, double y, const char *text);
 /* The heading and the methods' names above a plot that stands alone; returns where the plot may
  * begin. */
 double dro__plot_heading(dro__plot *plot, const char *const *names, int32_t count);

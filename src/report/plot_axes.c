@@ -109,17 +109,18 @@ void dro__plot_axes(dro__plot *plot, const dro__plot_scale *x, const dro__plot_s
     int count = dro__scale_ticks(y, 5, ticks);
     for (int k = 0; k < count; k++) {
         double at = dro__scale_at(y, ticks[k]);
-        dro__plot_segment(plot, DRO__GRID, 1, x->from, at, x->to, at);
-        dro__plot_text(plot, DRO__MUTED, x->from - 7, at + 4, 12, DRO__RIGHT, 12,
+        dro__plot_grid_line(plot, x->from, at, x->to, at);
+        dro__plot_text(plot, (dro__text_style){DRO__MUTED, 12, DRO__RIGHT, 12}, x->from - 7, at + 4,
                        dro__scale_text(y, ticks[k], text));
     }
     count = dro__scale_ticks(x, 5, ticks);
     for (int k = 0; k < count; k++) {
         double at = dro__scale_at(x, ticks[k]);
         bool last = k + 1 == count && at > x->to - 4;
-        dro__plot_segment(plot, DRO__GRID, 1, at, y->from, at, y->from + 4);
-        dro__plot_text(plot, DRO__MUTED, last ? x->to + 6 : at, y->from + 18, 12,
-                       last ? DRO__RIGHT : DRO__MIDDLE, 12, dro__scale_text(x, ticks[k], text));
+        dro__plot_grid_line(plot, at, y->from, at, y->from + 4);
+        dro__plot_text(plot, (dro__text_style){DRO__MUTED, 12, last ? DRO__RIGHT : DRO__MIDDLE, 12},
+                       last ? x->to + 6 : at, y->from + 18, dro__scale_text(x, ticks[k], text));
     }
-    dro__plot_text(plot, DRO__MUTED, x->to + 6, y->from + 34, 12, DRO__RIGHT, 30, x_name);
+    dro__plot_text(plot, (dro__text_style){DRO__MUTED, 12, DRO__RIGHT, 30}, x->to + 6, y->from + 34,
+                   x_name);
 }

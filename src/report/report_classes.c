@@ -65,20 +65,23 @@ static void draw_row(const bars *b, dro__plot *plot, const dro__plot_scale *x, i
     char name[300], tip[500], value[DRO__NUMBER];
     double high = b->bar * b->shown;
     row_name(b, row, name, sizeof name);
-    dro__plot_text(plot, DRO__INK, x->from - 8, y + high / 2 + 4, 12, DRO__RIGHT, 14, name);
+    dro__plot_text(plot, (dro__text_style){DRO__INK, 12, DRO__RIGHT, 14}, x->from - 8,
+                   y + high / 2 + 4, name);
     for (int32_t m = 0; m < b->shown; m++) {
         double share = row_value(b, m, row);
         if (!isfinite(share))
             continue;
         snprintf(tip, sizeof tip, "%.80s, %.200s: %s%%", b->report->methods[m].name, name,
                  dro__show_share(value, share));
-        dro__plot_box(plot, DRO__SERIES(m), x->from, y + m * b->bar,
-                      fmax(1, dro__scale_at(x, fmin(fmax(share, 0), 1)) - x->from), b->bar - 1,
+        dro__plot_box(plot, DRO__SERIES(m),
+                      (dro__rectangle){x->from, y + m * b->bar,
+                                       fmax(1, dro__scale_at(x, fmin(fmax(share, 0), 1)) - x->from),
+                                       b->bar - 1},
                       tip);
     }
     if (b->counts)
-        dro__plot_text(plot, DRO__MUTED, DRO__PLOT_WIDTH - 6, y + high / 2 + 4, 11, DRO__RIGHT, 12,
-                       dro__show_count(value, row_count(b, row)));
+        dro__plot_text(plot, (dro__text_style){DRO__MUTED, 11, DRO__RIGHT, 12}, DRO__PLOT_WIDTH - 6,
+                       y + high / 2 + 4, dro__show_count(value, row_count(b, row)));
 }
 
 void dro__bars_grid(dro__plot *plot, const dro__plot_scale *x, double top, double bottom)
@@ -86,8 +89,8 @@ void dro__bars_grid(dro__plot *plot, const dro__plot_scale *x, double top, doubl
     for (int k = 0; k <= 4; k++) {
         char text[DRO__NUMBER];
         double at = dro__scale_at(x, k / 4.0);
-        dro__plot_segment(plot, DRO__GRID, 1, at, top, at, bottom);
-        dro__plot_text(plot, DRO__MUTED, at, bottom + 16, 12, DRO__MIDDLE, 8,
+        dro__plot_grid_line(plot, at, top, at, bottom);
+        dro__plot_text(plot, (dro__text_style){DRO__MUTED, 12, DRO__MIDDLE, 8}, at, bottom + 16,
                        dro__scale_text(x, k / 4.0, text));
     }
     plot->height = bottom + 28;
@@ -99,8 +102,8 @@ static void draw_bars(const bars *b, dro__plot *plot, double top)
         .high = 1, .from = 112, .to = b->counts ? 368 : 404, .unit = DRO__UNIT_SHARE, .divisor = 1};
     dro__bars_grid(plot, &x, top, top + b->row * b->rows + 2);
     if (b->counts)
-        dro__plot_text(plot, DRO__MUTED, DRO__PLOT_WIDTH - 6, top - 6, 11, DRO__RIGHT, 20,
-                       "training examples");
+        dro__plot_text(plot, (dro__text_style){DRO__MUTED, 11, DRO__RIGHT, 20}, DRO__PLOT_WIDTH - 6,
+                       top - 6, "training examples");
     for (int32_t row = 0; row < b->rows; row++)
         draw_row(b, plot, &x, row, top + 3 + row * b->row);
 }
@@ -220,12 +223,13 @@ static void draw_cell(const matrix *m, dro__plot *plot, int32_t i, int32_t j)
         return;
     snprintf(tip, sizeof tip, "%s predicted as %s: %s%%", cell_name(m, i, from),
              cell_name(m, j, to), dro__show_share(share, value));
-    dro__plot_box(plot, (dro__paint){DRO__ROLE_HEAT, -1, 0.06 + 0.94 * strength}, x, y,
-                  m->cell - gap, m->cell - gap, tip);
+    dro__plot_box(plot, (dro__paint){DRO__ROLE_HEAT, -1, 0.06 + 0.94 * strength},
+                  (dro__rectangle){x, y, m->cell - gap, m->cell - gap}, tip);
     snprintf(share, sizeof share, "%.0f", 100 * value);
     if (m->rows <= WRITTEN_MOST && value >= 0.005)
-        dro__plot_text(plot, strength > 0.5 ? DRO__PAPER : DRO__INK, x + (m->cell - gap) / 2,
-                       y + m->cell / 2 + 4, 11, DRO__MIDDLE, 4, share);
+        dro__plot_text(
+            plot, (dro__text_style){strength > 0.5 ? DRO__PAPER : DRO__INK, 11, DRO__MIDDLE, 4},
+            x + (m->cell - gap) / 2, y + m->cell / 2 + 4, share);
 }
 
 /* Names of as many rows as fit. Columns have the same names if these are short or numbers;
@@ -245,16 +249,18 @@ static void draw_names(const matrix *m, dro__plot *plot)
         cell_name(m, i, name);
         snprintf(label, sizeof label, "#%d", i + 1);
         if (i % wide == 0)
-            dro__plot_text(plot, DRO__MUTED, m->left + middle, m->top - 6, 11, DRO__MIDDLE, widest,
-                           m->names ? name : label);
+            dro__plot_text(plot, (dro__text_style){DRO__MUTED, 11, DRO__MIDDLE, widest},
+                           m->left + middle, m->top - 6, m->names ? name : label);
         snprintf(label, sizeof label, "%.60s #%d", name, i + 1);
         if (i % every == 0)
-            dro__plot_text(plot, DRO__INK, m->left - 6, m->top + middle + 4, m->cell < 11 ? 10 : 12,
-                           DRO__RIGHT, 15, m->names ? name : label);
+            dro__plot_text(plot,
+                           (dro__text_style){DRO__INK, m->cell < 11 ? 10 : 12, DRO__RIGHT, 15},
+                           m->left - 6, m->top + middle + 4, m->names ? name : label);
     }
-    dro__plot_text(plot, DRO__MUTED, m->left + m->rows * m->cell, m->top - 20, 11, DRO__RIGHT, 30,
-                   "predicted as");
-    dro__plot_text(plot, DRO__MUTED, m->left - 6, m->top - 20, 11, DRO__RIGHT, 30, "class");
+    dro__plot_text(plot, (dro__text_style){DRO__MUTED, 11, DRO__RIGHT, 30},
+                   m->left + m->rows * m->cell, m->top - 20, "predicted as");
+    dro__plot_text(plot, (dro__text_style){DRO__MUTED, 11, DRO__RIGHT, 30}, m->left - 6,
+                   m->top - 20, "class");
 }
 
 /* The largest entries off the diagonal. */

@@ -27,11 +27,11 @@ static void draw_group(const dro_report *report, const dro__trial *t, int32_t gr
     char count[DRO__NUMBER], value[DRO__NUMBER], tip[300];
     double bar = shown == 1 ? 13 : 7;
     dro__plot *plot = &figure->plot;
-    dro__plot_text(plot, DRO__INK, x.from - 8, y + bar * shown / 2 + 4, 12, DRO__RIGHT, 14,
-                   t->group_names[group]);
+    dro__plot_text(plot, (dro__text_style){DRO__INK, 12, DRO__RIGHT, 14}, x.from - 8,
+                   y + bar * shown / 2 + 4, t->group_names[group]);
     dro__show_count(count, dro__quality_mean(report, t->method, DRO__QUALITY_GROUP_COUNT, group));
-    dro__plot_text(plot, DRO__MUTED, DRO__PLOT_WIDTH - 6, y + bar * shown / 2 + 4, 11, DRO__RIGHT,
-                   12, count);
+    dro__plot_text(plot, (dro__text_style){DRO__MUTED, 11, DRO__RIGHT, 12}, DRO__PLOT_WIDTH - 6,
+                   y + bar * shown / 2 + 4, count);
     for (int32_t m = 0; m < report->method_count; m++) {
         double share = dro__quality_mean(report, m, DRO__QUALITY_GROUP, group);
         if (!isfinite(share))
@@ -40,9 +40,12 @@ static void draw_group(const dro_report *report, const dro__trial *t, int32_t gr
         snprintf(tip, sizeof tip, "%.80s, %.100s: %s%%", report->methods[m].name,
                  t->group_names[group], value);
         if (m < shown)
-            dro__plot_box(plot, DRO__SERIES(m), x.from, y + m * bar,
-                          fmax(1, dro__scale_at(&x, fmin(fmax(share, 0), 1)) - x.from), bar - 1,
-                          tip);
+            dro__plot_box(
+                plot, DRO__SERIES(m),
+                (dro__rectangle){x.from, y + m * bar,
+                                 fmax(1, dro__scale_at(&x, fmin(fmax(share, 0), 1)) - x.from),
+                                 bar - 1},
+                tip);
         dro__table_row(&figure->table, t->group_names[group], count, report->methods[m].name,
                        strcat(value, "%"), NULL);
     }
@@ -69,8 +72,8 @@ void dro__figures_groups(dro__figures *f)
     double top = dro__figure_top(f, &figure->plot, shown) + 16;
     double row = (shown == 1 ? 13 : 7) * shown + 8;
     dro__plot_about(&figure->plot, "%s.", title);
-    dro__plot_text(&figure->plot, DRO__MUTED, DRO__PLOT_WIDTH - 6, top - 6, 11, DRO__RIGHT, 20,
-                   "examples");
+    dro__plot_text(&figure->plot, (dro__text_style){DRO__MUTED, 11, DRO__RIGHT, 20},
+                   DRO__PLOT_WIDTH - 6, top - 6, "examples");
     dro__bars_grid(&figure->plot, &x, top, top + rows * row + 2);
     dro__table_open(&figure->table, title, headers, 4);
     for (int32_t g = 0; g < rows; g++)

@@ -102,8 +102,7 @@ static void draw(dro__figures *f, const quality_kind *kind, line *l)
     dro__plot_about(plot, "%s", kind->about);
     dro__plot_axes(plot, &scale[0], &scale[1], kind->x_name);
     if (kind->diagonal)
-        dro__plot_segment(plot, DRO__GRID, 1, scale[0].from, scale[1].from, scale[0].to,
-                          scale[1].to);
+        dro__plot_grid_line(plot, scale[0].from, scale[1].from, scale[0].to, scale[1].to);
     dro__table_open(&figure->table, kind->title, headers, 3);
     for (int32_t m = 0; m < f->report->method_count; m++) {
         line_of(f->report, kind, m, l);

@@ -123,8 +123,8 @@ static void draw_cells(const shares *s, dro__plot *plot, double left, double top
         char name[64], share[DRO__NUMBER], tip[160];
         row_name(s, row, name);
         if (row % (int32_t)ceil(12.5 / high) == 0)
-            dro__plot_text(plot, DRO__INK, left - 8, top + (row + 0.5) * high + 4, 12, DRO__RIGHT,
-                           14, name);
+            dro__plot_text(plot, (dro__text_style){DRO__INK, 12, DRO__RIGHT, 14}, left - 8,
+                           top + (row + 0.5) * high + 4, name);
         for (size_t c = 0; c < s->columns; c++) {
             double value = s->values[(size_t)row * s->columns + c];
             if (!isfinite(value))
@@ -134,8 +134,9 @@ static void draw_cells(const shares *s, dro__plot *plot, double left, double top
                      dro__show_share(share, value),
                      1 + (c * s->evaluations + s->columns - 1) / s->columns, s->evaluations);
             dro__plot_box(plot, (dro__paint){DRO__ROLE_HEAT, -1, 0.05 + 0.95 * strength},
-                          left + (double)c * wide, top + row * high,
-                          wide - (wide > 4 && gap > 0 ? 0.6 : 0), high - gap, tip);
+                          (dro__rectangle){left + (double)c * wide, top + row * high,
+                                           wide - (wide > 4 && gap > 0 ? 0.6 : 0), high - gap},
+                          tip);
         }
     }
 }
@@ -172,12 +173,14 @@ static void add_map(dro__figures *f, const shares *s, int32_t method, double lar
                     dro__show_share(text, largest));
     draw_cells(s, plot, left, top, high, largest);
     snprintf(key, sizeof key, "darkest %s%%", dro__show_share(text, largest));
-    dro__plot_text(plot, DRO__MUTED, left - 8, bottom + 18, 11, DRO__RIGHT, 20, key);
+    dro__plot_text(plot, (dro__text_style){DRO__MUTED, 11, DRO__RIGHT, 20}, left - 8, bottom + 18,
+                   key);
     if (s->first <= s->last) {
-        dro__plot_text(plot, DRO__MUTED, left, bottom + 18, 12, DRO__LEFT, 12,
+        dro__plot_text(plot, (dro__text_style){DRO__MUTED, 12, DRO__LEFT, 12}, left, bottom + 18,
                        dro__show_short(text, s->first));
         snprintf(key, sizeof key, "%s examples", dro__show_short(text, s->last));
-        dro__plot_text(plot, DRO__MUTED, DRO__PLOT_WIDTH - 8, bottom + 18, 12, DRO__RIGHT, 24, key);
+        dro__plot_text(plot, (dro__text_style){DRO__MUTED, 12, DRO__RIGHT, 24}, DRO__PLOT_WIDTH - 8,
+                       bottom + 18, key);
     }
     plot->height = bottom + 28;
     tabulate(s, &figure->table);

@@ -58,8 +58,15 @@ static void span(int32_t in, int32_t out, int32_t stride, int32_t offset, int32_
 /* What to do for one tap of the kernel: y += w x, dx += w dy, or the return value sum x dy. */
 typedef enum tap_kind { TAP_FORWARD, TAP_DATA, TAP_WEIGHT } tap_kind;
 
-static double tap(const view *v, tap_kind kind, double w, int32_t ky, int32_t kx, const real *x,
-                  real *dx, double *plane, const real *dy)
+/* The planes that a tap reads and writes; each kind needs two of them. */
+typedef struct planes {
+    const real *x;
+    real *dx;
+    double *y;
+    const real *dy;
+} planes;
+
+static double tap(const view *v, tap_kind kind, double w, int32_t ky, int32_t kx, planes p)
 {
     const dro_window *k = &v->node->window;
     int32_t top = ky - k->pad[0], left = kx - k->pad[1], r0, r1, c0, c1;
@@ -73,13 +80,13 @@ static double tap(const view *v, tap_kind kind, double w, int32_t ky, int32_t kx
         ptrdiff_t to = (ptrdiff_t)r * width;
         if (kind == TAP_FORWARD)
             for (int32_t c = c0; c < c1; c++)
-                plane[to + c] += w * (double)x[from + c * step];
+                p.y[to + c] += w * (double)p.x[from + c * step];
         else if (kind == TAP_DATA)
             for (int32_t c = c0; c < c1; c++)
-                dx[from + c * step] += (real)(w * (double)dy[to + c]);
+                p.dx[from + c * step] += (real)(w * (double)p.dy[to + c]);
         else
             for (int32_t c = c0; c < c1; c++)
-                sum += (double)x[from + c * step] * (double)dy[to + c];
+                sum += (double)p.x[from + c * step] * (double)p.dy[to + c];
     }
     return sum;
 }
@@ -117,8 +124,8 @@ static void conv_forward(const view *v)
             for (int32_t i = 0; i < channels_read(v); i++)
                 for (int32_t ky = 0; ky < k->kernel[0]; ky++)
                     for (int32_t kx = 0; kx < k->kernel[1]; kx++)
-                        tap(v, TAP_FORWARD, (double)*w++, ky, kx, x + (size_t)i * in_area, NULL,
-                            v->s->plane, NULL);
+                        tap(v, TAP_FORWARD, (double)*w++, ky, kx,
+                            (planes){.x = x + (size_t)i * in_area, .y = v->s->plane});
             for (size_t p = 0; p < area; p++)
                 v->y[n * v->size + (size_t)o * area + p] = (real)v->s->plane[p];
         }
@@ -140,10 +147,11 @@ static void conv_backward(const view *v)
                     for (int32_t kx = 0; kx < k->kernel[1]; kx++, at++) {
                         size_t from = n * v->in_size + (first_read(v, o) + (size_t)i) * in_area;
                         if (v->dw)
-                            v->dw[at] += tap(v, TAP_WEIGHT, 0, ky, kx, v->x + from, NULL, NULL, dy);
+                            v->dw[at] +=
+                                tap(v, TAP_WEIGHT, 0, ky, kx, (planes){.x = v->x + from, .dy = dy});
                         if (v->dx)
-                            tap(v, TAP_DATA, (double)v->w[at], ky, kx, NULL, v->dx + from, NULL,
-                                dy);
+                            tap(v, TAP_DATA, (double)v->w[at], ky, kx,
+                                (planes){.dx = v->dx + from, .dy = dy});
                     }
         }
 }
