@@ -134,7 +134,8 @@ def point6():
     """one set of images, one normalisation, however it is named"""
     folder = data("files")
     for n, words in enumerate((("images:.,size=32",), ("images:.", "--size", "32"),
-                               ("images:.,size=32", "--init", "n0/weights.safetensors"))):
+                               ("images:.", "--size", "32", "--model", "resnet20"),
+                               ("images:test", "--init", "n0/weights.safetensors"))):
         status, text, _ = dro(folder, "train", "--data", *words, "--epochs", "1", "--out", f"n{n}")
         say("status", status)
         lines(text, "normalis")
@@ -156,8 +157,8 @@ def point8():
     say("status", status, "best:", (r or {}).get("best"), sorted(f for f in os.listdir(folder + "/run") if "safetensors" in f))
     lines(text, "best")
     status, text, _ = dro(folder, "eval", "--weights", "run/weights.safetensors", "--data", spec(folder), "--json")
-    say("eval:", text.strip()[:150])
-    say("run: ", json.dumps((r or {}).get("test"))[:150])
+    for name, figures in (("eval:", json.loads(text)), ("run: ", (r or {}).get("test") or {})):
+        say(name, "accuracy", figures.get("accuracy"), "loss", figures.get("loss"))
 
 
 def point9():
