@@ -4,15 +4,17 @@
     DROClassifier(over="group").fit(X, y, groups=g)      # all groups matter alike
     DRORegressor(model="mlp").fit(X, y)"""
 import json
+import warnings
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (_check_sample_weight, check_is_fitted, column_or_1d,
                                       validate_data)
 
-from ._arrays import Arrays, is_sparse
+from ._arrays import Arrays, is_sparse, shown
 from ._lib import setting_name
 from ._model import read_header, read_tensor
 from ._stream import Stream
@@ -22,7 +24,8 @@ _EXACT = ("lbfgs", "newton")
 _BATCH = 16  # rows of a step; fewer learn faster from each row, and cost more calls
 
 _PARAMETERS = """
-    model: "linear", or "mlp:128,64" with its hidden layers ("mlp": those).
+    model: "linear", or "mlp:128,64" with its hidden layers ("mlp": those). "auto": fit() tries both
+        and keeps the one that is better on a holdout.
     objective: None: lam log mean exp(loss/lam) ("kl"). Or, of a linear model, "kl-radius:RHO",
         "cvar:ALPHA", "chi2:RHO" or "mean".
     lam: smaller values emphasise high losses, larger ones approach the mean loss; None: the
@@ -39,10 +42,11 @@ _PARAMETERS = """
     Columns are used as they are: put a StandardScaler before it where they differ in size. Equal
     examples are merged into one with the sum of their weights, so that the result depends neither
     on the order of the rows nor on whether an example has a weight of 2 or is there twice.
-    partial_fit() takes one step for each batch of 128 rows, with RECOVER unless `solver` names
-    another stochastic optimiser; fit() starts anew. Fitted attributes: coef_ and intercept_ of a
-    linear model, weights_ (a list of matrix and bias for each layer), n_iter_, and result_ of
-    fit()."""
+    partial_fit() takes one step for each batch of 16 rows, with RECOVER unless `solver` names
+    another stochastic optimiser; fit() starts anew. fit() warns (ConvergenceWarning) if an exact
+    solver ends before the minimum. Fitted attributes: coef_ and intercept_ of a linear model (of
+    two classes as in scikit-learn: one row, for the second class), weights_ (a list of matrix and
+    bias for each layer), n_iter_, and result_ of fit()."""
 
 
 class _Estimator(BaseEstimator):
@@ -71,6 +75,8 @@ class _Estimator(BaseEstimator):
     def fit(self, X, y, sample_weight=None, groups=None):
         """sample_weight: example weights, 0 or more. groups: one value per example, of any type,
         for over="group"."""
+        if self.model != "auto":
+            _hidden(self.model)  # says what is wrong with it
         X, y = self._checked(X, y, reset=True)
         weights = _weights(sample_weight, X)
         y = self._encode_first(y, weights)
@@ -81,7 +87,8 @@ class _Estimator(BaseEstimator):
         settings = dict(model=self.model, optimizer=self.solver or exact, steps=self.max_iter,
                         eval_train="no", eval_every=10**6, seed=self._seed(),
                         threads=self._threads(), progress=False, **self._objective())
-        run = train(data=arrays, **dict(settings, **(self.settings or {})))
+        run = train(data=arrays, **dict(settings, **self._more_settings()))
+        self._warn(run)
         about = read_header(run.weights)[0]
         self._take(_layers(run.weights, about, self.n_features_in_))
         self._learn_prior(about["__metadata__"])
@@ -89,6 +96,19 @@ class _Estimator(BaseEstimator):
         self.n_iter_ = max(1, int(self.result_["step"]))
         self._stream, self._state = None, None
         return self
+
+    def _more_settings(self):
+        if not isinstance(self.settings, (dict, type(None))):
+            raise TypeError(f"settings is {self.settings!r}: expected a dictionary")
+        return self.settings or {}
+
+    @staticmethod
+    def _warn(run):
+        """Of an exact solver that was stopped."""
+        solver = run.result["optimizer"]
+        if solver in _EXACT and not any(note.startswith(solver) for note in run.notes):
+            warnings.warn(f"{solver} did not reach the minimum in {run.result['step']} steps: "
+                          "raise max_iter or scale the columns", ConvergenceWarning, stacklevel=4)
 
     def _objective(self):
         """The settings that say what is minimised."""
@@ -107,14 +127,19 @@ class _Estimator(BaseEstimator):
                 raise ValueError('over="group" needs the group of every example: '
                                  "fit(X, y, groups=...)")
             return None
-        groups = column_or_1d(groups)
-        if len(groups) != X.shape[0]:
-            raise ValueError(f"{len(groups)} groups for {X.shape[0]} examples")
+        groups = np.asarray(groups)
+        if groups.shape != (X.shape[0],):
+            raise ValueError(f"groups have shape {groups.shape}: expected ({X.shape[0]},), one per "
+                             "example")
+        missing = np.array([value is None or value != value for value in groups.tolist()])
+        if missing.any():
+            raise ValueError(f"groups: row {missing.argmax()} is missing: give such rows a group "
+                             "of their own")
         if first:
             self.groups_ = np.unique(groups)
         unknown = np.setdiff1d(groups, self.groups_)
         if len(unknown):
-            raise ValueError(f"group {unknown[0]} is new: give all groups to the first call")
+            raise ValueError(f"group {shown(unknown[0])} is new: give all groups to the first call")
         return np.searchsorted(self.groups_, groups).astype(np.int32)
 
     def _seed(self):
@@ -177,7 +202,7 @@ class _Estimator(BaseEstimator):
             settings.update(form="two-point", precondition="rms")
         if solver in ("sgd", "adamw"):
             settings.pop("lam"), settings.pop("tilt")
-        settings.update({setting_name(k): v for k, v in (self.settings or {}).items()})
+        settings.update({setting_name(k): v for k, v in self._more_settings().items()})
         settings = {k: v for k, v in settings.items() if v is not None}
         shape = (self.n_features_in_, outputs, self._real,
                  len(self.groups_) if hasattr(self, "groups_") else 0)
@@ -250,20 +275,23 @@ class DROClassifier(ClassifierMixin, _Estimator):
         used = y if weights is None else y[weights > 0]
         if len(self.classes_) < 2 or (seen is None and len(np.unique(used)) < 2):
             raise ValueError(f"{type(self).__name__} needs samples of at least 2 classes in the "
-                             f"data, but the data contains only one class: {self.classes_[0]!r}")
+                             "data, but the data contains only one class: "
+                             f"{shown(self.classes_[0])}")
         return self._encode(y)
 
     def fit(self, X, y, sample_weight=None, groups=None):
         for name in ("_all_classes", "_counts", "_random"):
             self.__dict__.pop(name, None)
-        return super().fit(X, y, sample_weight, groups)
+        super().fit(X, y, sample_weight, groups)
+        self._prior_shift()  # says what is wrong with class_prior
+        return self
 
     fit.__doc__ = _Estimator.fit.__doc__
 
     def _encode(self, y):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
-            raise ValueError(f"y has {unknown[0]!r}, which is none of the classes "
+            raise ValueError(f"y has {shown(unknown[0])}, which is none of the classes "
                              f"{self.classes_!r}")
         return np.searchsorted(self.classes_, y).astype(np.int32)
 
@@ -278,27 +306,30 @@ class DROClassifier(ClassifierMixin, _Estimator):
         self.weights_ = [(m.astype(np.float64), b.astype(np.float64)) for m, b in layers]
         if len(layers) == 1:
             self.coef_, self.intercept_ = self.weights_[0]
+            if len(self.classes_) == 2:
+                self.coef_, self.intercept_ = np.diff(self.coef_, axis=0), np.diff(self.intercept_)
 
     def _standard(self):
         return self.weights_
 
     def _logits(self, X):
-        logits = self._outputs(X)
+        return self._outputs(X) + self._prior_shift()
+
+    def _prior_shift(self):
+        """What class_prior adds to the logits."""
         if self.class_prior is None:
-            return logits
-        shift = self._shift
-        if not isinstance(self.class_prior, str):
-            prior = np.asarray(self.class_prior, dtype=float)
-            if prior.shape != self.classes_.shape or not (prior > 0).all():
-                raise ValueError(f"class_prior is {self.class_prior!r}: expected "
-                                 f"{len(self.classes_)} numbers above 0")
-            shift = shift + np.log(prior / self._share)
-        elif self.class_prior == "uniform":
-            shift = shift - np.log(self._share)
-        elif self.class_prior != "train":
-            raise ValueError(f'class_prior is {self.class_prior!r}: expected "train", "uniform" '
-                             "or an array")
-        return logits + shift
+            return 0
+        if isinstance(self.class_prior, str):
+            if self.class_prior not in ("train", "uniform"):
+                raise ValueError(f'class_prior is {self.class_prior!r}: expected "train", '
+                                 '"uniform" or an array')
+            uniform = self.class_prior == "uniform"
+            return self._shift - np.log(self._share) if uniform else self._shift
+        prior = np.asarray(self.class_prior, dtype=float)
+        if prior.shape != self.classes_.shape or not (prior > 0).all():
+            raise ValueError(f"class_prior is {self.class_prior!r}: expected {len(self.classes_)} "
+                             "numbers above 0")
+        return self._shift + np.log(prior / self._share)
 
     def decision_function(self, X):
         """The logits, (examples, classes); of two classes the margin of the second, (examples,)."""
@@ -324,17 +355,26 @@ class DRORegressor(RegressorMixin, _Estimator):
     __doc__ = "Least squares: linear, or a network." + _PARAMETERS + """
 
     The loss is (prediction - y)^2 / 2 with y in standard deviations from its mean, as lam is;
-    those of partial_fit() are the first call's."""
+    those of partial_fit() are the first call's, which should have many rows."""
 
     _real = True
 
     def partial_fit(self, X, y, sample_weight=None, groups=None):
-        """One step for each batch of 128 rows."""
+        """One step for each batch of 16 rows."""
         return self._partial_fit(X, y, sample_weight, groups, not hasattr(self, "weights_"))
+
+    def _checked(self, X, y, reset):
+        X, y = super()._checked(X, y, reset)
+        try:
+            return X, np.asarray(y, dtype=np.float64)
+        except (ValueError, TypeError):
+            raise ValueError(f"y has type {y.dtype}: expected numbers") from None
 
     def _encode_first(self, y, weights):
         self._centre = float(np.average(y, weights=weights))
         deviation = float(np.sqrt(np.average((y - self._centre) ** 2, weights=weights)))
+        if not np.isfinite(deviation):
+            raise ValueError("y has values that are too large: divide it by a constant")
         self._scale = deviation if deviation > 0 else 1.0
         return self._encode(y)
 
@@ -370,9 +410,13 @@ def _weights(sample_weight, X):
 
 def _hidden(model):
     """Sizes of the hidden layers."""
-    if model == "linear":
-        return []
-    return [128, 64] if model == "mlp" else [int(size) for size in model.split(":")[1].split(",")]
+    if model in ("linear", "mlp"):
+        return [] if model == "linear" else [128, 64]
+    name, _, sizes = str(model).partition(":")
+    if name != "mlp" or not all(size.isdigit() and int(size) for size in sizes.split(",")):
+        raise ValueError(f'model is {model!r}: expected "linear" or "mlp:128,64" with the sizes of '
+                         "the hidden layers")
+    return [int(size) for size in sizes.split(",")]
 
 
 def _layers(path, about, features):

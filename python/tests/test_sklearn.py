@@ -3,6 +3,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import scipy.sparse as sp  # noqa: E402
 import sklearn  # noqa: E402
 from sklearn.base import clone  # noqa: E402
 from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
+from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.linear_model import LogisticRegression, Ridge  # noqa: E402
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
@@ -119,6 +121,56 @@ def test_sparse_is_dense(table):
     assert DROClassifier(alpha=1e-6).fit(wide, labels).score(wide, labels) > 0.95
 
 
+def test_coefficients_of_two_classes(table):
+    """As in scikit-learn: one row, which is the decision function's."""
+    X, y = table
+    mine, other = DROClassifier(lam=2).fit(X, y), LogisticRegression().fit(X, y)
+    assert mine.coef_.shape == other.coef_.shape and mine.intercept_.shape == (1,)
+    assert np.corrcoef(mine.coef_[0], other.coef_[0])[0, 1] > 0.9
+    assert np.allclose(X @ mine.coef_[0] + mine.intercept_, mine.decision_function(X))
+    mine.partial_fit(X, y)
+    assert np.allclose(X @ mine.coef_[0] + mine.intercept_, mine.decision_function(X))
+
+
+def test_warnings(table):
+    """Of a solver that was stopped; none of one that was not."""
+    X, y = table
+    with pytest.warns(ConvergenceWarning, match="lbfgs did not reach the minimum in 2 steps"):
+        DROClassifier(max_iter=2).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DROClassifier().fit(X, y)
+        DRORegressor().fit(X, X[:, 0])
+
+
+def test_misuse(table):
+    X, y = table
+    for estimator in (DROClassifier, DRORegressor):
+        target = y if estimator is DROClassifier else X[:, 0]
+        for model in ("tree", "mlp:", "mlp:a,b", "mlp:0", 3, None):
+            for call in ("fit", "partial_fit"):
+                more = [["a", "b"]] if (estimator, call) == (DROClassifier, "partial_fit") else []
+                with pytest.raises(ValueError, match="model is"):
+                    getattr(estimator(model), call)(X, target, *more)
+        with pytest.raises(TypeError, match="settings is 'eta=1'"):
+            estimator(settings="eta=1").fit(X, target)
+    with pytest.raises(ValueError, match="lbfgs: lambda=0"):
+        DROClassifier(lam=0).fit(X, y)
+    for prior in ("x", [1, 0], [1, 1, 1]):
+        with pytest.raises(ValueError, match="class_prior is"):
+            DROClassifier(class_prior=prior).fit(X, y)
+    for groups, text in ((np.where(y == "a", 1.0, np.nan), "is missing"),
+                         (np.where(y == "a", "x", None), "is missing"), (X, "groups have shape")):
+        with pytest.raises(ValueError, match=text):
+            DROClassifier(over="group").fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="only one class: 'a'"):
+        DROClassifier().fit(X, np.full(400, "a"))
+    with pytest.raises(ValueError, match="expected numbers"):
+        DRORegressor().fit(X, y)
+    with pytest.raises(ValueError, match="too large"):
+        DRORegressor().fit(X, X[:, 0] * 1e200)
+
+
 def test_groups(table):
     """The objective over groups lowers the loss of the worst one; groups are routed in a search."""
     X, y = table
@@ -203,7 +255,8 @@ def test_stream_of_weights_and_groups(table):
 
 
 def test_partial_fit_of_many_columns():
-    """Rows that are learned from once, of any number of columns: better than a guess before each is seen."""
+    """Rows that are learned from once, of any number of columns: better than a guess before each is
+    seen."""
     random = np.random.default_rng(0)
     for columns in (5, 300):
         X = 1 + 3 * random.normal(size=(3000, columns))
