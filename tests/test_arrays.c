@@ -96,6 +96,20 @@ static dro_status run(const char *settings)
 }
 
 /* Training, prediction and metrics without a file of data. */
+/* Whether the first bytes of a file have a text. */
+static bool has(const char *path, const char *text)
+{
+    char head[4096] = "";
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t size = fread(head, 1, sizeof head - 1, file), length = strlen(text);
+    fclose(file);
+    for (size_t k = 0; k + length <= size; k++)
+        if (memcmp(head + k, text, length) == 0)
+            return true;
+    return false;
+}
+
 static void test_train(void **state)
 {
     (void)state;
@@ -112,11 +126,21 @@ static void test_train(void **state)
     OK(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=30 tilt=group"));
     snprintf(file, sizeof file, "%s/arrays/weights.safetensors", dir);
     OK(ctx, run("best=none data=arrays:rows,scale=none model=linear batch=10 steps=30"));
+    assert_false(has(file, "dro.features"));
     OK(ctx, dro_predictor_open(ctx, file, "arrays:rows", &p));
     OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
     assert_true(fabs(m->accuracy - 1) < 1e-12);
     assert_int_equal(m->examples, N);
     dro_predictor_close(p);
+    const char *columns[FEATURES] = {"the \"width\"", "depth"};
+    a.feature_names = columns;
+    OK(ctx, dro_arrays_lend(ctx, "rows", &a, &a));
+    for (int k = 0; k < 2; k++) {
+        OK(ctx, run(k ? "best=none data=arrays:rows model=mlp:4 batch=10 steps=3"
+                      : "best=none data=arrays:rows model=linear batch=10 steps=30"));
+        assert_true(has(file, "dro.features"));
+        assert_true(has(file, "depth"));
+    }
     for (int i = 0; i < N; i++) /* the second half is wrong, and has no weight */
         labels[i] = i < N / 2 ? labels[i] : 1 - labels[i];
     a.weights = weights;

@@ -138,6 +138,8 @@ typedef struct dro_arrays {
     const int32_t *columns; /* rising within a row, from 0 on */
     const float *values;
     const char *const *class_names; /* (classes) UTF-8, or NULL: numbers */
+    /* (features) UTF-8, or NULL: the columns' names, which weights files keep */
+    const char *const *feature_names;
 } dro_arrays;
 
 /* Makes "arrays:NAME[,option=value...]" a SPEC of this context, for dro_data_open(), training

@@ -42,6 +42,24 @@ def column_names(X):
     return list(X.column_names if hasattr(X, "column_names") else X.columns)
 
 
+def _features(X):
+    """The names of a table's columns, where each has one of its own."""
+    names = column_names(X)
+    own = names is not None and all(isinstance(n, str) for n in names)
+    return names if own and len(set(names)) == len(names) else None
+
+
+def in_order(X, names):
+    """Of a table the columns of these names, in their order. Anything else is as it was."""
+    given = _features(X)
+    if names is None or given is None or given == names:
+        return X
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ValueError(f"X has no column {missing[0]!r}, which the model was trained with")
+    return X[names] if hasattr(X, "iloc") else X.select(names)
+
+
 def _columns(table):
     """Names and columns. Two columns may have the same name."""
     if hasattr(table, "column_names"):  # pyarrow
@@ -175,7 +193,7 @@ class Arrays:
     a CSV file (data="csv:FILE,label=COLUMN") may have them."""
 
     def __init__(self, X, y, groups=None, weights=None, options="", classes=None):
-        self.X = as_rows(X)
+        self.X, self.features = as_rows(X), _features(X)
         count = self.X.shape[0]
         y = _without_gaps(_whole("y", y, count))
         self.classes = self.labels = self.targets = None
@@ -229,11 +247,17 @@ class Arrays:
             s.x, s.features = pointer(X), X.shape[1]
         s.labels, s.targets = pointer(self.labels), pointer(self.targets)
         if self.classes is not None:
-            names = [text(str(value)) for value in self.classes]
-            self._names = (c.c_char_p * len(names))(*names)
-            s.classes, s.class_names = len(names), self._names
+            self._names = _texts(map(str, self.classes))
+            s.classes, s.class_names = len(self._names), self._names
+        if self.features is not None:
+            s.feature_names = self._feature_names = _texts(self.features)
         s.groups, s.weights = pointer(self.groups), pointer(self.weights)
         return s
+
+
+def _texts(values):
+    values = [text(value) for value in values]
+    return (c.c_char_p * len(values))(*values)
 
 
 def as_target(y):
@@ -249,9 +273,11 @@ def as_arrays(data, like=None, name="data"):
     if not isinstance(data, tuple) or len(data) != 2:
         form = "a SPEC string, (X, y) or Arrays" if like is None else "(X, y) or Arrays"
         raise TypeError(f"{name} is a {type(data).__name__}: expected {form}")
-    if like is not None and like.targets is not None:
-        return Arrays(data[0], as_target(data[1]))
-    arrays = Arrays(*data, classes=None if like is None else like.classes)
+    if like is not None:
+        X = in_order(data[0], like.features)
+        y = as_target(data[1]) if like.targets is not None else data[1]
+        return Arrays(X, y, classes=like.classes)
+    arrays = Arrays(*data)
     if arrays.targets is not None and _looks_like_classes(arrays.targets):
         warnings.warn("y holds floats, so it is a real-valued target; for classes give integers "
                       "or text: y.astype(int)", stacklevel=3)

@@ -78,7 +78,8 @@ class ArraysStruct(c.Structure):
                 ("height", c.c_int32), ("width", c.c_int32), ("labels", c.c_void_p),
                 ("classes", c.c_int32), ("targets", c.c_void_p), ("groups", c.c_void_p),
                 ("weights", c.c_void_p), ("starts", c.c_void_p), ("columns", c.c_void_p),
-                ("values", c.c_void_p), ("class_names", c.POINTER(c.c_char_p))]
+                ("values", c.c_void_p), ("class_names", c.POINTER(c.c_char_p)),
+                ("feature_names", c.POINTER(c.c_char_p))]
 
 
 class DataInfo(c.Structure):

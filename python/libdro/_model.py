@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from ._arrays import Arrays, as_rows, as_target
+from ._arrays import Arrays, as_rows, as_target, in_order
 from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, path_text,
                    pointer, raise_status, text)
 
@@ -47,8 +47,9 @@ def load(path):
 
 class Model:
     """predict() and predict_proba() take a table or images, as train() does, or a SPEC string.
-    `classes` are the values that predict() gives; None: a real-valued output. A pickled model
-    contains its weights."""
+    `classes` are the values that predict() gives; None: a real-valued output. `features` are the
+    columns' names of a model that was trained on a table: of other tables it takes the columns with
+    these names, in any order. A pickled model contains its weights."""
 
     def __init__(self, path, classes=None, backend="auto", threads=0):
         self.path, self._backend, self._threads = path, backend, threads
@@ -58,6 +59,7 @@ class Model:
             raise_status(-8, f"{path}: these weights were not written by a run of libdro")
         self.name = about["dro.model"]
         self._names = _names(path, about.get("dro.classes", "[]"))
+        self.features = _names(path, about["dro.features"]) if "dro.features" in about else None
         self.classes = _values(self._names) if classes is None else np.asarray(classes)
         if not self._names:
             self.classes = None
@@ -86,12 +88,14 @@ class Model:
     def _arrays(self, data):
         """Arrays, (X, y), or X alone, whose labels nobody looks at."""
         if isinstance(data, Arrays):
+            if self.features and data.features not in (None, self.features):
+                raise ValueError(f"the columns of X are {data.features}, those of the model "
+                                 f"{self.features}: give a table, which is put in order")
             return data
-        if isinstance(data, tuple) and len(data) == 2 and self.classes is None:
-            return Arrays(data[0], as_target(data[1]))
-        if isinstance(data, tuple):
-            return Arrays(*data, classes=self.classes)
-        X = as_rows(data)
+        if isinstance(data, tuple) and len(data) == 2:
+            y = as_target(data[1]) if self.classes is None else data[1]
+            return Arrays(in_order(data[0], self.features), y, classes=self.classes)
+        X = as_rows(in_order(data, self.features))
         if self.classes is None:
             return Arrays(X, np.zeros(X.shape[0], dtype=np.float32))
         return Arrays(X, np.full(X.shape[0], self.classes[0]), classes=self.classes)
@@ -174,7 +178,7 @@ def _names(path, found):
     except (TypeError, ValueError):
         names = None
     if not isinstance(names, list):
-        raise_status(-8, f"{path}: the classes in this weights file are damaged")
+        raise_status(-8, f"{path}: the names in this weights file are damaged")
     return names
 
 

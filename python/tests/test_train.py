@@ -119,6 +119,31 @@ def test_errors_in_tables(table):
             libdro.Arrays(X.assign(d=values), table[1])
 
 
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars"])
+def test_columns_in_any_order(table, kind, tmp_path):
+    """A model knows the columns of the table that it was trained on."""
+    module = pytest.importorskip(kind)
+    make = module.table if kind == "pyarrow" else module.DataFrame
+    X = {name: table[0][:, k] for k, name in enumerate(("u", "v", "\u00e9\"w"))}
+    other = make(dict(reversed(X.items()), more=np.full(400, np.nan)))
+    run = libdro.train(data=(make(X), table[1]), test=(other, table[1]), model="linear",
+                       out=tmp_path / "run")
+    expected = run.model.logits(table[0])
+    assert run.result["test"]["accuracy"] > 0.9
+    for model in (run.model, libdro.load(tmp_path / "run")):
+        assert model.features == list(X)
+        assert (model.logits(make(X)) == expected).all()
+        assert (model.logits(other) == expected).all()
+        assert (model.logits((other, table[1])) == expected).all()
+        with pytest.raises(ValueError, match="X has no column 'v', which"):
+            model.predict(make({"u": X["u"], "z": X["v"]}))
+        del X["v"]
+        with pytest.raises(ValueError, match="the columns of X are .'u', .*those of the model"):
+            model.predict(libdro.Arrays(make(X), table[1]))
+        X = {name: table[0][:, k] for k, name in enumerate(("u", "v", "\u00e9\"w"))}
+    assert libdro.train(data=(make(X), table[1]), model="mlp:4", steps=5).model.features == list(X)
+
+
 def test_explain(table):
     X, y = table
     model = run_of(table).model

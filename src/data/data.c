@@ -494,6 +494,7 @@ void dro_data_close(dro_data *d)
     dro__free(d->encoding);
     free_names(d->class_names, d->classes);
     free_names(d->group_names, d->groups);
+    free_names(d->feature_names, (int32_t)d->features);
     dro__free(d);
 }
 

@@ -88,6 +88,7 @@ struct dro_data {
     size_t features;
     int32_t classes, groups;
     char **class_names, **group_names; /* each its own allocation */
+    char **feature_names;              /* (features), or NULL */
     dro__table split[DRO_SPLITS];
     int64_t *counts[DRO_SPLITS];
     int64_t *lost[DRO_SPLITS];      /* (classes) images skipped, or NULL; under a lock of notes.c */

@@ -247,6 +247,8 @@ static dro_status open(dro_data *d)
         DRO_TRY(take_names(d, a->class_names, d->classes, &d->class_names));
     if (d->groups)
         DRO_TRY(take_names(d, NULL, d->groups, &d->group_names));
+    if (a->feature_names && !a->pixels)
+        DRO_TRY(take_names(d, a->feature_names, (int32_t)a->features, &d->feature_names));
     DRO_TRY(take(d, a, &d->split[DRO_TRAIN]));
     return b ? take(d, b, &d->split[DRO_TEST]) : DRO_OK;
 }

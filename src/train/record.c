@@ -261,12 +261,12 @@ char *dro__identity_text(const dro_train *t)
     return out;
 }
 
-char *dro__classes_text(const dro_data_info *info)
+char *dro__names_text(const char *const *names, int32_t count)
 {
     dro__json_watch();
     json_t *list = json_array();
-    for (int32_t k = 0; k < info->classes; k++)
-        append(list, text(info->class_names[k]));
+    for (int32_t k = 0; k < count; k++)
+        append(list, text(names[k]));
     return dump(list, true);
 }
 
@@ -590,9 +590,10 @@ char *dro__figures_text(const dro_train *t)
     return dro__config_text(t);
 }
 
-char *dro__classes_text(const dro_data_info *info)
+char *dro__names_text(const char *const *names, int32_t count)
 {
-    (void)info;
+    (void)names;
+    (void)count;
     return NULL;
 }
 

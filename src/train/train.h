@@ -586,7 +586,7 @@ char *dro__metrics_text(const dro_train *t);
 char *dro__result_text(const dro_train *t);
 char *dro__figures_text(const dro_train *t); /* of the splits */
 bool dro__json_works(void);
-char *dro__classes_text(const dro_data_info *info); /* a JSON list */
+char *dro__names_text(const char *const *names, int32_t count); /* a JSON list */
 
 /* ---- weights.c ---- */
 

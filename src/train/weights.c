@@ -28,7 +28,7 @@
 #include <jansson.h>
 #endif
 
-enum { PAIRS = 14, PATH_SIZE = 4352 };
+enum { PAIRS = 15, PATH_SIZE = 4352 };
 
 static void three(char text[64], const float *values)
 {
@@ -98,13 +98,14 @@ static char *list_text(const double *values, int32_t count)
     return text;
 }
 
-/* What a file has for each class besides its name. */
+/* What a file has for each class and each column. */
 typedef struct class_texts {
-    char *names, *prior, *shift; /* the last two may be NULL */
+    char *names, *prior, *shift, *features; /* the last three may be NULL */
 } class_texts;
 
 static void free_texts(class_texts *c)
 {
+    dro__free(c->features);
     dro__free(c->names);
     dro__free(c->prior);
     dro__free(c->shift);
@@ -113,8 +114,11 @@ static void free_texts(class_texts *c)
 static dro_status make_texts(const dro__task *t, class_texts *c)
 {
     int32_t classes = t->info.classes;
+    char *const *features = t->data ? t->data->feature_names : NULL;
     double sum = 0, shifted = 0;
-    *c = (class_texts){.names = dro__classes_text(&t->info)};
+    *c = (class_texts){.names = dro__names_text(t->info.class_names, classes)};
+    if (features)
+        c->features = dro__names_text((const char *const *)features, (int32_t)t->data->features);
     for (int32_t k = 0; t->class_share && k < classes; k++)
         sum += t->class_share[k];
     for (int32_t k = 0; t->shift && k < classes; k++)
@@ -123,11 +127,14 @@ static dro_status make_texts(const dro__task *t, class_texts *c)
         c->prior = list_text(t->class_share, classes);
     if (shifted > 0)
         c->shift = list_text(t->shift, classes);
-    if (!c->names || (sum > 0 && !c->prior) || (shifted > 0 && !c->shift)) {
+    if (!c->names || (sum > 0 && !c->prior) || (shifted > 0 && !c->shift) ||
+        (features && !c->features)) {
         free_texts(c);
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the names of the classes");
     }
     c->names[strcspn(c->names, "\n")] = '\0';
+    if (features)
+        c->features[strcspn(c->features, "\n")] = '\0';
     return DRO_OK;
 }
 
@@ -153,6 +160,10 @@ static dro_status save(dro__task *t, const char *path, const class_texts *classe
     if (classes->shift) {
         pairs[used++] = "dro.prior_shift";
         pairs[used++] = classes->shift;
+    }
+    if (classes->features) {
+        pairs[used++] = "dro.features";
+        pairs[used++] = classes->features;
     }
     if (t->images) {
         three(scale, t->normal.scale);
