@@ -34,24 +34,24 @@ class DroError(Exception):
     code = 0
 
 
-def _error(name, code, *bases):
-    return type(name, (DroError,) + bases, {"code": code, "__module__": "libdro"})
+def _error(name, code, base, about):
+    return type(name, (DroError, base), {"code": code, "__module__": "libdro", "__doc__": about})
 
 
 ERRORS = {kind.code: kind for kind in (
-    _error("ArgumentError", -1, ValueError),
-    _error("UnknownNameError", -2, ValueError),
-    _error("RangeError", -3, ValueError),
-    _error("OutOfMemoryError", -4, MemoryError),
-    _error("StateError", -5, RuntimeError),
-    _error("UnsupportedError", -6, NotImplementedError),
-    _error("NumberError", -7, ArithmeticError),
-    _error("FormatError", -8, ValueError),
-    _error("CallbackError", -9, RuntimeError),
-    _error("EndError", -10, RuntimeError),
-    _error("DataError", -11, ValueError),
-    _error("FileError", -12, OSError),
-    _error("DeviceError", -13, RuntimeError),
+    _error("ArgumentError", -1, ValueError, "An argument is wrong."),
+    _error("UnknownNameError", -2, ValueError, "No setting, optimiser or format has this name."),
+    _error("RangeError", -3, ValueError, "A value is outside its range."),
+    _error("OutOfMemoryError", -4, MemoryError, "There is no memory."),
+    _error("StateError", -5, RuntimeError, "An object is closed, in use or of another process."),
+    _error("UnsupportedError", -6, NotImplementedError, "This combination does not exist."),
+    _error("NumberError", -7, ArithmeticError, "A loss, gradient or weight is not finite."),
+    _error("FormatError", -8, ValueError, "A file or a saved state is not what it should be."),
+    _error("CallbackError", -9, RuntimeError, "A function of the caller has failed."),
+    _error("EndError", -10, RuntimeError, "There are no more examples or steps."),
+    _error("DataError", -11, ValueError, "The data is wrong; the text names the place."),
+    _error("FileError", -12, OSError, "A file cannot be read or written."),
+    _error("DeviceError", -13, RuntimeError, "The GPU or its driver has failed."),
 )}
 
 
@@ -206,6 +206,7 @@ _ARGUMENTS = {
     "dro_backend_missing": [_s],
     "dro_backend_name": [c.c_int],
     "dro_status_text": [c.c_int],
+    "dro_version": [],
     "dro_setting_at": [c.c_int, c.POINTER(Setting)],
     "dro_setting_name": [_s],
     "dro_arrays_lend": [_p, _s, c.POINTER(ArraysStruct), c.POINTER(ArraysStruct)],
@@ -256,7 +257,7 @@ _ARGUMENTS = {
     "dro_step_cancel": [_p],
     "dro_step_replace": [_p, _p, _p, _p],
 }
-_TEXTS = ("dro_context_error", "dro_backend_missing", "dro_backend_name",
+_TEXTS = ("dro_version", "dro_context_error", "dro_backend_missing", "dro_backend_name",
           "dro_status_text", "dro_setting_name",
           "dro_train_result", "dro_train_config", "dro_predictor_error",
           "dro_predictor_class_name")

@@ -40,6 +40,7 @@ class Run:
         self._closed = False
 
     def close(self):
+        """Removes the folder if it is temporary; a model that was taken keeps it."""
         self._closed, self._kept = True, None
 
     def __enter__(self):
@@ -60,10 +61,12 @@ class Run:
 
     @property
     def result(self):
+        """The final figures (result.json)."""
         return self._json("result.json")
 
     @property
     def config(self):
+        """All settings (config.json)."""
         return self._json("config.json")
 
     @property

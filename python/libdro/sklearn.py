@@ -337,6 +337,7 @@ class DROClassifier(ClassifierMixin, _Estimator):
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_log_proba(self, X):
+        """The logarithms of predict_proba()."""
         return np.log(self.predict_proba(X))
 
     def predict_proba(self, X):
@@ -396,6 +397,7 @@ class DRORegressor(RegressorMixin, _Estimator):
         return self.weights_[:-1] + [(matrix / self._scale, (bias - self._centre) / self._scale)]
 
     def predict(self, X):
+        """The target of every example, (examples,)."""
         return self._outputs(X)[:, 0]
 
 

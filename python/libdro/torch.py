@@ -135,10 +135,13 @@ class Tilt(torch.nn.Module):
 
     @property
     def objective(self):
+        """The running F."""
         return torch.tensor(self._steps.info()["objective"]) if self._spec else \
             self.lam * self.log_u
 
     def forward(self, losses, labels=None):
+        """losses: one per example, (n,). labels: integers, for classes or groups. Returns the
+        scalar to call backward() on."""
         _checked(losses)
         if (labels is None) == (self.over != "example"):
             raise ValueError(f"over={self.over!r}: call it as " + (
@@ -586,6 +589,7 @@ class Recover(torch.optim.Optimizer):
 
     @property
     def objective(self):
+        """The running F."""
         return self.info["objective"]
 
     @property
@@ -596,6 +600,7 @@ class Recover(torch.optim.Optimizer):
         return self._steps.info()
 
     def state_dict(self):
+        """With the library's state, as a tensor of bytes."""
         state = super().state_dict()
         if self._steps:
             state["libdro"] = dict(
@@ -604,6 +609,8 @@ class Recover(torch.optim.Optimizer):
         return state
 
     def load_state_dict(self, state_dict):
+        """Of a Recover with the same settings, over parameters of the same shapes, which become
+        those of the state."""
         state = dict(state_dict)
         mine = state.pop("libdro", None)
         super().load_state_dict(state)

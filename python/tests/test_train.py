@@ -368,5 +368,8 @@ def test_import_is_quick():
 
 
 def test_documentation():
+    assert libdro.__version__.count(".") == 2
+    for name in libdro.__all__:
+        assert isinstance(getattr(libdro, name), int) or getattr(libdro, name).__doc__
     for name in ("lambda:", "eta:", "batch:", "epochs:"):
         assert f"    {name}" in libdro.train.__doc__
