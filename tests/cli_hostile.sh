@@ -206,6 +206,24 @@ what="compare with six descriptors"
 one_line
 grep -q 'cannot start [a-z]*-seed1: Too many open files' err || fail "$what: $(cat err)"
 
+# A silent pipe is not waited for beyond max_time, neither for the first rows nor within a line.
+mkfifo silent
+from_silent() { # ROWS REST: this many lines and the beginning of another one come, then nothing
+    { head -n $1 rows.csv; printf '%s' "$2"; exec sleep 30; } >silent &
+    writer=$!
+    timeout 20 "$dro" train --progressive --data csv:silent,label=y,learn=100 --max-time 1 --out silent-$1$2 >out 2>err
+    [ $? -eq 0 ] && grep -q "$(($1 - 1)) examples" out || fail "$1 lines from a silent pipe: $(cat out err)"
+    kill $writer
+}
+from_silent 20 ''
+from_silent 301 ''
+from_silent 301 0.5,0.
+{ exec sleep 30; } >silent &
+writer=$!
+timeout 20 "$dro" train --progressive --data csv:silent,label=y --max-time 1 --out silent-empty >out 2>err
+[ $? -eq 1 ] && grep -q 'silent: nothing came in max_time' err || fail "nothing from a silent pipe: $(cat err)"
+kill $writer
+
 # Links and pipes that are written to stay what they are.
 : >page.html
 ln -s page.html link.html

@@ -169,6 +169,9 @@ const dro_data *dro__stream_data(const dro_stream *stream);
 double dro__stream_norm(const dro_stream *stream);
 /* Whether a row's line is the last and lacks its newline: it may be truncated. */
 bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
+/* dro__input_until() and dro__input_late() of its input. */
+void dro__stream_until(dro_stream *stream, double clock);
+bool dro__stream_late(const dro_stream *stream);
 
 /* A pattern of files, after it was opened: the path of one of them, NULL past the last and where
  * there is no pattern. */
@@ -266,6 +269,10 @@ dro_status dro__input_lines(dro__input *input, char **begin, char **end);
 void dro__input_latin1(dro__input *input);
 /* The last line lacks its newline, and has been given out. */
 bool dro__input_unfinished(const dro__input *input);
+/* A pipe that is silent at this time of CLOCK_MONOTONIC ends then, 0: it is waited for; and whether
+ * it has ended so. */
+void dro__input_until(dro__input *input, double clock);
+bool dro__input_late(const dro__input *input);
 
 /* ---- shards.c ---- */
 

@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -65,6 +67,8 @@ struct dro__input {
     char *window; /* lines: [taken, used) is the part that was not handed out */
     size_t capacity, taken, used;
     bool unfinished; /* the last line had no newline */
+    double until;    /* a pipe that is silent at this time ends, 0: it is waited for */
+    bool late;       /* it did */
     bool latin1;     /* lines become UTF-8 on the way into the window */
 
     char **files; /* (file_count) of a pattern, or NULL */
@@ -74,6 +78,22 @@ struct dro__input {
 
 /* ---- the bytes as the file has them ---- */
 
+/* Waits for bytes, or for the end of the time that there is. */
+static bool await_bytes(const dro__input *in)
+{
+    struct pollfd end = {.fd = in->fd, .events = POLLIN};
+    struct timespec now;
+    int count = 1;
+    while (in->until > 0) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        double left = in->until - (double)now.tv_sec - 1e-9 * (double)now.tv_nsec;
+        count = poll(&end, 1, left > 0 ? (int)fmin(1000 * left + 1, 1e6) : 0);
+        if (count > 0 || (count == 0 && left <= 0) || (count < 0 && errno != EINTR))
+            break;
+    }
+    return count != 0;
+}
+
 /* One read of up to size bytes; *got is 0 only at the end. */
 static dro_status fetch(dro__input *in, void *bytes, size_t size, size_t *got)
 {
@@ -81,6 +101,12 @@ static dro_status fetch(dro__input *in, void *bytes, size_t size, size_t *got)
     *got = 0;
     if (in->raw_end || size == 0)
         return DRO_OK;
+    if (!await_bytes(in)) {
+        in->raw_end = in->late = true;
+        return in->fetched
+                   ? DRO_OK
+                   : dro__fail(in->ctx, DRO_ERR_FILE, "%s: nothing came in max_time", in->name);
+    }
     do
         count = read(in->fd, bytes, size);
     while (count < 0 && errno == EINTR);
@@ -335,6 +361,7 @@ static dro_status create(dro_context *ctx, const char *name, dro__input **input)
     in->ctx = ctx;
     in->fd = -1;
     in->ranks = 1;
+    in->until = ctx->read_until;
     *input = in;
     return DRO_OK;
 }
@@ -617,6 +644,16 @@ static dro_status some_latin1(dro__input *in, char *bytes, size_t size, size_t *
 bool dro__input_unfinished(const dro__input *in)
 {
     return in->unfinished;
+}
+
+void dro__input_until(dro__input *in, double clock)
+{
+    in->until = clock;
+}
+
+bool dro__input_late(const dro__input *in)
+{
+    return in->late;
 }
 
 /* A window of the file that is open; empty at its end. */

@@ -551,6 +551,16 @@ bool dro__stream_unfinished(const dro_stream *s, int64_t position)
     return s->unfinished == (uint64_t)position + 1;
 }
 
+void dro__stream_until(dro_stream *s, double clock)
+{
+    dro__input_until(s->from.input, clock);
+}
+
+bool dro__stream_late(const dro_stream *s)
+{
+    return dro__input_late(s->from.input);
+}
+
 size_t dro_stream_features(const dro_stream *s)
 {
     return s ? s->from.data.features : 0;

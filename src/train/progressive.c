@@ -370,7 +370,7 @@ static dro_status learn(dro_train *t)
         dro_status status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
         t->progress.seconds += dro__clock() - start;
         if (status == DRO_ERR_END)
-            t->ended = DRO_TRAIN_DONE;
+            t->ended = s->stream && dro__stream_late(s->stream) ? DRO_TRAIN_TIME : DRO_TRAIN_DONE;
         else
             DRO_TRY(status);
         t->progress.smooth_loss = t->opt->s.loss;
@@ -389,6 +389,8 @@ dro_status dro__stream_train(dro_train *t)
         dro__measure_reset(&t->stream->window, &first);
     }
     dro__report_plan(t, NAN);
+    if (t->stream->stream)
+        dro__stream_until(t->stream->stream, dro__time_limit(t));
     dro_status status = learn(t);
     if (status == DRO_ERR_NUMBER)
         t->ended = DRO_TRAIN_DIVERGED;

@@ -383,6 +383,12 @@ static bool out_of_patience(const dro_train *t)
 
 /* ---- max_time ---- */
 
+double dro__time_limit(const dro_train *t)
+{
+    bool bounded = t->set.max_time > 0 && !t->comm;
+    return bounded ? fmax(t->began + t->set.max_time - t->before, 1e-9) : 0;
+}
+
 bool dro__time_is_over(const dro_train *t, double seconds)
 {
     return t->set.max_time > 0 && dro__wall(t) + seconds >= t->set.max_time;

@@ -24,9 +24,12 @@ static dro_status keep_row(dro_train *t, dro__held *k, const dro_rows *row)
                                           .file = (int32_t)dro__stream_file(t->stream->stream)});
 }
 
-/* A request to stop closes standard input, perhaps within a line; that line is dropped. */
+/* A request to stop closes standard input, and max_time ends a silent pipe, perhaps within a line;
+ * that line is dropped. */
 static bool was_stopped(const dro_train *t)
 {
+    if (dro__stream_late(t->stream->stream))
+        return true;
     return t->stream->about.is_stdin && dro__report_progress(t, NULL, 0);
 }
 
@@ -162,7 +165,11 @@ static dro_status open_reader(dro_train *t)
 {
     stream_run *s = t->stream;
     dro__stream_about *a = &s->about;
-    DRO_TRY(dro__stream_for_model(t->ctx, t->set.data, &s->stream));
+    double limit = dro__time_limit(t); /* half of the time is for training */
+    t->ctx->read_until = limit > 0 ? limit - t->set.max_time / 2 : 0;
+    dro_status status = dro__stream_for_model(t->ctx, t->set.data, &s->stream);
+    t->ctx->read_until = 0;
+    DRO_TRY(status);
     const dro_data *data = dro__stream_data(s->stream);
     for (int k = 0; dro_data_remark(data, k); k++)
         dro__note(t, "note: %s", dro_data_remark(data, k));
