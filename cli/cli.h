@@ -133,10 +133,9 @@ json_t *cli_path_json(const char *path);
  * characters that are invisible or change the direction of writing as \uNNNN: a terminal obeys none
  * of them. All lines on stderr and all cells of tables are such copies. */
 char *cli_escape(const char *text);
-/* How the letter at `text` is written there ("": as it is); returns its size in bytes. */
+/* How the letter at `text` is written ("": as it is); returns its size in bytes. Different texts
+ * stay different: \x becomes \x5cx. Tabs and newlines are kept. */
 enum { CLI_ESCAPE_SIZE = 16 };
-int cli_escape_letter(const char *text, char *escape, bool with_hidden);
-/* The same so that different texts stay different: \x becomes \x5cx. Tabs and newlines are kept. */
 int cli_escape_exact(const char *text, char *escape, bool with_hidden);
 
 /* A table with aligned columns: headers, then cells row by row (copied), then print and release. A

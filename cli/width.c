@@ -64,7 +64,8 @@ static unsigned letter(const unsigned char *text, int *size)
     return code;
 }
 
-int cli_escape_letter(const char *text, char *escape, bool with_hidden)
+/* How cli_escape() writes the letter at `text`; returns its size in bytes. */
+static int escape_letter(const char *text, char *escape, bool with_hidden)
 {
     int size;
     unsigned code = letter((const unsigned char *)text, &size);
@@ -79,7 +80,7 @@ int cli_escape_letter(const char *text, char *escape, bool with_hidden)
 
 int cli_escape_exact(const char *text, char *escape, bool with_hidden)
 {
-    int size = cli_escape_letter(text, escape, with_hidden);
+    int size = escape_letter(text, escape, with_hidden);
     if (*text == '\\' && text[1] && strchr("xuU", text[1])) /* what looks like an escape */
         strcpy(escape, "\\x5c");
     if (*text == '\n' || *text == '\t')
@@ -109,7 +110,7 @@ static char *escape_all(const char *text, int (*letter_of)(const char *, char *,
 
 char *cli_escape(const char *text)
 {
-    return escape_all(text, cli_escape_letter, true);
+    return escape_all(text, escape_letter, true);
 }
 
 json_t *cli_path_json(const char *path)

@@ -59,9 +59,7 @@ void dro__scale_row(const dro__scale *scale, size_t count, const int32_t *column
 void dro__scale_table(const dro__scale *scale, dro__table *table);
 void dro__scale_free(dro__scale *scale);
 
-/* As a line that is kept with a model, "scale dense|sparse limited|plain FEATURES ..."; *text is
- * NULL when it is too long to be kept. */
-dro_status dro__scale_keep(dro_context *ctx, const dro__scale *scale, char **text);
+/* From a line that is kept with a model, "scale dense|sparse limited|plain FEATURES ...". */
 dro_status dro__scale_read(dro_context *ctx, const char *text, dro__scale *scale);
 
 /* After a format's fit(): scales rows that are for training, or for a model that keeps their scale,

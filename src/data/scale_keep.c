@@ -46,7 +46,8 @@ static size_t put_number(char *to, double value, int digits)
     return (size_t)size;
 }
 
-dro_status dro__scale_keep(dro_context *ctx, const dro__scale *s, char **text)
+/* The line of a scale; *text is NULL when it is too long to be kept. */
+static dro_status keep_scale(dro_context *ctx, const dro__scale *s, char **text)
 {
     size_t most = 64 + s->features * (s->dense ? 32 : 10), used;
     *text = NULL;
@@ -193,7 +194,7 @@ dro_status dro__unit_read(dro_context *ctx, const char *kept, dro__unit *unit)
 dro_status dro__rows_note(dro_data *d, const dro__scale *s, size_t bias)
 {
     char *line, last[4 * NUMBER] = "";
-    DRO_TRY(dro__scale_keep(d->ctx, s, &line));
+    DRO_TRY(keep_scale(d->ctx, s, &line));
     bool target = d->target.centre != 0 || d->target.scale != 1;
     if (!line && !bias && !target)
         return DRO_OK;

@@ -439,17 +439,12 @@ void dro__lent_close(dro_optimizer *o);
 
 /* Fixes where stages and the run end (drawing tau for output=random). */
 void dro__clock_start(dro_optimizer *o);
-/* The value of a schedule at step t; power 2 for a, 1 otherwise (a goes as eta^2). */
-double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t t, int power);
 /* A number of steps; below 1 it is a share of those planned. */
 double dro__as_steps(const dro__optimizer_settings *set, double value);
-double dro__eta(const dro_optimizer *o);    /* of the present step */
-double dro__lambda(const dro_optimizer *o); /* with the switch-over */
+double dro__lambda(const dro_optimizer *o); /* of the present step */
 dro__tilt_level dro__level(const dro_optimizer *o);
 double dro__lambda_at(const dro_optimizer *o, uint64_t t); /* of step t */
 dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t);
-bool dro__is_second(const dro_optimizer *o, uint64_t t); /* step t is one of the second stage */
-int dro__stage(const dro_optimizer *o, uint64_t t);      /* how many stages ended before step t */
 bool dro__last_step(const dro_optimizer *o);
 
 /* Reads the schedules for this step into the ticket. */

@@ -61,12 +61,14 @@ void dro__clock_start(dro_optimizer *o)
     o->ends += set->steps ? o->second.steps : 0;
 }
 
-bool dro__is_second(const dro_optimizer *o, uint64_t t)
+/* Whether step t is one of the second stage. */
+static bool is_second(const dro_optimizer *o, uint64_t t)
 {
     return o->second.steps && t >= o->second_begins;
 }
 
-int dro__stage(const dro_optimizer *o, uint64_t t)
+/* How many stages ended before step t. */
+static int stage_at(const dro_optimizer *o, uint64_t t)
 {
     int k = 0;
     while (k < o->boundary_count && o->boundaries[k] <= t)
@@ -89,7 +91,8 @@ static int theory_stage(const dro_optimizer *o, uint64_t t)
     return 120;
 }
 
-double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t t, int power)
+/* The value of a schedule at step t; power 2 for a, 1 otherwise (a goes as eta^2). */
+static double schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t t, int power)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
     double value = s->value, time = (double)t;
@@ -99,7 +102,7 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
         value /= pow(1 + time / set->poly_start, power * set->poly_power);
         break;
     case DRO__SCHEDULE_STEP:
-        value /= pow(s->factor, dro__stage(o, t));
+        value /= pow(s->factor, stage_at(o, t));
         break;
     case DRO__SCHEDULE_THEORY:
         value /= pow(2, 0.5 * power * theory_stage(o, t));
@@ -119,11 +122,12 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
     return value;
 }
 
-double dro__eta(const dro_optimizer *o)
+/* The eta of the present step. */
+static double eta_of(const dro_optimizer *o)
 {
     const dro__schedule *eta = &dro__settings_of(o)->eta;
-    double value = dro__schedule_at(o, eta, o->run.step, 1);
-    if (dro__is_second(o, o->run.step)) {
+    double value = schedule_at(o, eta, o->run.step, 1);
+    if (is_second(o, o->run.step)) {
         double turn = (double)(o->run.step - o->second_begins) / (double)o->second.steps;
         value = 0.5 * eta->value * (1 + cos(3.141592653589793 * turn));
     }
@@ -141,13 +145,13 @@ double dro__lambda_at(const dro_optimizer *o, uint64_t t)
     const dro__optimizer_settings *set = dro__settings_of(o);
     if (switched(o, t) && set->switch_lambda > 0)
         return set->switch_lambda;
-    return dro__schedule_at(o, &set->lambda, t, 1);
+    return schedule_at(o, &set->lambda, t, 1);
 }
 
 dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
-    if (dro__is_mean(o) || dro__is_second(o, t))
+    if (dro__is_mean(o) || is_second(o, t))
         return DRO__TILT_NONE;
     if (switched(o, t) && set->switch_tilt != DRO__SWITCH_SAME)
         return set->switch_tilt - DRO__SWITCH_FIRST;
@@ -173,13 +177,13 @@ void dro__begin_step(dro_optimizer *o)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
     double t = (double)o->run.step;
-    bool second = dro__is_second(o, o->run.step);
+    bool second = is_second(o, o->run.step);
     o->ticket = (dro__ticket){
-        .eta = dro__eta(o), .second = second, .average_keep = fmin(set->ema, (1 + t) / (10 + t))};
+        .eta = eta_of(o), .second = second, .average_keep = fmin(set->ema, (1 + t) / (10 + t))};
     if (!o->cls->robust)
         return;
     o->ticket.lambda = dro__lambda(o);
-    o->ticket.a = dro__schedule_at(o, &set->a, o->run.step, 2);
+    o->ticket.a = schedule_at(o, &set->a, o->run.step, 2);
     if (o->is_composite)
         o->ticket.level = dro__level(o);
     else

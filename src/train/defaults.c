@@ -280,7 +280,9 @@ static dro_status apply(dro_train *t, const row *r)
     return isnan(value) ? DRO_OK : dro_optimizer_set_real(t->opt, r->about.name, value);
 }
 
-dro_status dro__apply_defaults(dro_train *t, bool late)
+/* Sets the run's defaults for its optimiser; then, late, those that depend on what the user
+ * gave. */
+static dro_status apply_defaults(dro_train *t, bool late)
 {
     const char *optimizer = t->set.optimizer;
     for (const row *r = rows; r < rows + COUNT; r++)
@@ -420,13 +422,13 @@ static dro_status set_all(dro_train *t)
 {
     const dro_settings *s = t->settings;
     DRO_TRY(dro__optimizer_reset(t->opt));
-    DRO_TRY(dro__apply_defaults(t, false));
+    DRO_TRY(apply_defaults(t, false));
     DRO_TRY(dro__recipe_apply(t, set_recipe, t));
     for (size_t k = 0; k < s->count; k++)
         if (!dro__param_find(dro__train_tables, s->items[k].name) &&
             !dro__net_has(s->items[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, s->items[k].name, s->items[k].value));
-    DRO_TRY(dro__apply_defaults(t, true));
+    DRO_TRY(apply_defaults(t, true));
     return dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed);
 }
 

@@ -681,7 +681,7 @@ dro_status dro__run_write_weights(dro_train *t)
     return DRO_OK;
 }
 
-dro_status dro__run_finish(dro_train *t)
+static dro_status finish_run(dro_train *t)
 {
     if (!t->have_record) /* resumed after the last step */
         DRO_TRY(dro__run_record(t));
@@ -751,14 +751,14 @@ static dro_status run(dro_train *t, bool resume)
         char why[DRO__ERROR_SIZE];
         memcpy(why, t->ctx->error, sizeof why);
         t->have_record = t->have_record && t->evaluation.record.info.step == t->opt->run.step;
-        DRO_TRY(dro__run_finish(t));
+        DRO_TRY(finish_run(t));
         if (t->ended == DRO_TRAIN_INTERRUPTED)
             return DRO_OK; /* when resumed, it would diverge again */
         return dro__fail(t->ctx, status, "%s", why);
     }
     if (status != DRO_OK || (t->ended == DRO_TRAIN_INTERRUPTED && !t->stream))
         return status;
-    DRO_TRY(dro__run_finish(t));
+    DRO_TRY(finish_run(t));
     return dro__hints(t);
 }
 

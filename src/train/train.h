@@ -74,9 +74,6 @@ dro_status dro__settings_parse(const dro_settings *settings, dro__train_settings
 /* Whether the run, the network or the optimiser has a parameter of this name. */
 bool dro__net_has(const char *name);
 bool dro__optimizer_has(const char *optimizer, const char *name);
-/* defaults.c: sets the run's defaults for its optimiser; then, late, those that depend on what the
- * user gave. */
-dro_status dro__apply_defaults(dro_train *t, bool late);
 /* The default of an optimiser's parameter in this run; NaN: it has none. */
 double dro__default_of(const dro_train *t, const char *optimizer, const char *name);
 /* Says so where the features are so large that the usual step is divided. */
@@ -703,7 +700,6 @@ dro_status dro__run_write_weights(dro_train *t);
 dro_status dro__run_statistics(const dro_train *t, float *to);
 /* With best: the record becomes that of the best weights, unless they are the last. */
 dro_status dro__run_score_best(dro_train *t);
-dro_status dro__run_finish(dro_train *t);
 /* Both leave have_record false when the watch stops them. */
 dro_status dro__run_evaluate(dro_train *t);
 /* Writes evaluation.record as a line of metrics.jsonl and as an event, and reports it. */
