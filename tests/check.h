@@ -32,12 +32,14 @@
     } while (0)
 
 /* main() of a test program; the first argument is a filter on the tests' names. */
-#define CHECK_MAIN(tests)                                                                          \
+#define CHECK_MAIN(tests) CHECK_MAIN_WITH(tests, NULL, NULL)
+/* The same with functions that run before the first test and after the last one. */
+#define CHECK_MAIN_WITH(tests, setup, teardown)                                                    \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \
         if (argc > 1)                                                                              \
             cmocka_set_test_filter(argv[1]);                                                       \
-        return cmocka_run_group_tests(tests, NULL, NULL);                                          \
+        return cmocka_run_group_tests(tests, setup, teardown);                                     \
     }
 
 static inline dro_context *check_context(const char *backend, int threads)

@@ -555,9 +555,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_only_kl),
 };
 
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, read_references, NULL);
-}
+CHECK_MAIN_WITH(tests, read_references, NULL)

@@ -137,12 +137,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_weights),
 };
 
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, setup_memory, teardown);
-}
+CHECK_MAIN_WITH(tests, setup_memory, teardown)
 #else
 int main(void)
 {

@@ -527,9 +527,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_metrics_gone),
 };
 
-int main(int argc, char **argv)
-{
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, setup_train, teardown);
-}
+CHECK_MAIN_WITH(tests, setup_train, teardown)
