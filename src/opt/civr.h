@@ -11,14 +11,13 @@ typedef struct dro__civr_settings {
     int64_t passes, most;
 } dro__civr_settings;
 
+static const double DRO__LARGEST_BIG = 0x1p40;
+
 dro_status dro__civr_check(dro_optimizer *o);
 dro_status dro__civr_start_with(dro_optimizer *o, const dro__civr_settings *set,
                                 size_t largest_big);
-/* A step with run.big examples at a stage's start. */
-dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set);
-/* The steps that draw so many examples, where stage k begins with big_of(set, k) of them. */
-uint64_t dro__civr_steps_with(const dro_optimizer *o, uint64_t examples,
-                              size_t (*big_of)(const dro__civr_settings *set, uint64_t stage));
+dro_status dro__civr_step(dro_optimizer *o);
+uint64_t dro__civr_steps_for(const dro_optimizer *o, uint64_t examples);
 void dro__civr_drop(dro_optimizer *o);
 void dro__civr_archive(dro_optimizer *o, dro__archive *ar);
 

@@ -104,6 +104,19 @@ extern const dro__param_row dro__params_sam[];       /* sgd, recover */
         {NULL, DRO_PARAM_REAL, NULL, 0, 0, NULL, NULL}, 0                                          \
     }
 
+/* Rows whose default differs between optimisers. */
+#define DRO__SCHEDULES "constant|poly|step|theory|cosine|auto"
+#define DRO__ETA_SCHEDULE(usual)                                                                   \
+    DRO__CHOICE("eta_schedule", eta.kind, dro__optimizer_settings, usual, DRO__SCHEDULES,          \
+                "schedule of eta: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), "     \
+                "auto: cosine where steps is set, else poly")
+#define DRO__WARMUP(usual)                                                                         \
+    DRO__REAL("warmup", eta.warmup, dro__optimizer_settings, usual, 0, 1e15,                       \
+              "steps in which eta rises linearly from 0; below 1, a share of steps")
+#define DRO__STAGES(usual)                                                                         \
+    DRO__LIST("stages", stages, dro__optimizer_settings, usual, 0, 1e15,                           \
+              "steps at which a new stage begins; below 1, shares of steps (none if steps is 0)")
+
 /* ---- the optimiser ---- */
 
 /* What the host counts; saved with the state and put back when a step fails. Plain data that

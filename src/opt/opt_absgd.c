@@ -28,8 +28,7 @@ static dro_status start(dro_optimizer *o)
 static const dro__param_row own[] = {
     DRO__REAL("momentum", momentum, settings, "0.9", 0, 0.9999, "momentum of the direction"),
     DRO__REAL("gamma", gamma, settings, "0.1", 1e-9, 1, "weight of the newest batch in u"),
-    DRO__REAL("warmup", common.eta.warmup, settings, "100", 0, 1e15,
-              "steps in which eta rises linearly from 0; below 1, a share of steps"),
+    DRO__WARMUP("100"),
     DRO__PARAMS_END,
 };
 

@@ -37,9 +37,21 @@ dro_status dro__civr_start_with(dro_optimizer *o, const dro__civr_settings *set,
     return dro__storm_create(o, batch > chunk ? batch : chunk, false);
 }
 
-dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
+/* The examples at a stage's start; rcivr's grow at each restart, civr's do not. */
+static size_t big_of(const dro__civr_settings *set, uint64_t stage)
 {
+    if (!set->passes)
+        return (size_t)set->big;
+    double restarts = (double)(stage / (uint64_t)set->passes);
+    double big = nearbyint((double)set->big * pow(set->growth, restarts));
+    return (size_t)fmin(big, set->most ? (double)set->most : DRO__LARGEST_BIG);
+}
+
+dro_status dro__civr_step(dro_optimizer *o)
+{
+    const dro__civr_settings *set = o->settings;
     dro__run *r = &o->run;
+    r->big = big_of(set, r->stages);
     size_t inner = set->inner ? (size_t)set->inner : root(r->big);
     size_t batch = inner_batch(o, set, r->big);
     bool stage_ends = r->within + 1 >= inner;
@@ -54,8 +66,7 @@ dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
     return DRO_OK;
 }
 
-uint64_t dro__civr_steps_with(const dro_optimizer *o, uint64_t examples,
-                              size_t (*big_of)(const dro__civr_settings *set, uint64_t stage))
+uint64_t dro__civr_steps_for(const dro_optimizer *o, uint64_t examples)
 {
     const dro__civr_settings *set = o->settings;
     uint64_t steps = 0;
@@ -80,22 +91,6 @@ static dro_status start(dro_optimizer *o)
 {
     const dro__civr_settings *set = o->settings;
     return dro__civr_start_with(o, set, (size_t)set->big);
-}
-
-static dro_status step(dro_optimizer *o)
-{
-    return dro__civr_step_with(o, o->settings);
-}
-
-static size_t big_of(const dro__civr_settings *set, uint64_t stage)
-{
-    (void)stage;
-    return (size_t)set->big;
-}
-
-static uint64_t steps_for(const dro_optimizer *o, uint64_t examples)
-{
-    return dro__civr_steps_with(o, examples, big_of);
 }
 
 void dro__civr_drop(dro_optimizer *o)
@@ -132,8 +127,8 @@ const dro__optimizer_class dro__optimizer_civr = {
     .groups = true,
     .check = dro__civr_check,
     .start = start,
-    .step = step,
-    .steps_for = steps_for,
+    .step = dro__civr_step,
+    .steps_for = dro__civr_steps_for,
     .drop = dro__civr_drop,
     .archive = dro__civr_archive,
 };

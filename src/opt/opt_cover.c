@@ -47,12 +47,8 @@ dro_status dro__cover_step(dro_optimizer *o)
 }
 
 static const dro__param_row own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__optimizer_settings, "poly",
-                "constant|poly|step|theory|cosine|auto",
-                "schedule of eta: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
-                "cosine where steps is set, else poly"),
-    DRO__REAL("warmup", eta.warmup, dro__optimizer_settings, "100", 0, 1e15,
-              "steps in which eta rises linearly from 0; below 1, a share of steps"),
+    DRO__ETA_SCHEDULE("poly"),
+    DRO__WARMUP("100"),
     DRO__PARAMS_END,
 };
 

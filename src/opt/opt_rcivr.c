@@ -10,34 +10,11 @@
  * ceil(sqrt(B_k)). */
 #include "civr.h"
 
-#include <math.h>
-
-static const double LARGEST_BIG = 0x1p40;
-
 static dro_status start(dro_optimizer *o)
 {
     const dro__civr_settings *set = o->settings;
     /* Batches grow; a call never takes more than a chunk of them. */
-    return dro__civr_start_with(o, set, (size_t)LARGEST_BIG);
-}
-
-static size_t big_of(const dro__civr_settings *set, uint64_t stage)
-{
-    double restarts = (double)(stage / (uint64_t)set->passes);
-    double big = nearbyint((double)set->big * pow(set->growth, restarts));
-    return (size_t)fmin(big, set->most ? (double)set->most : LARGEST_BIG);
-}
-
-static dro_status step(dro_optimizer *o)
-{
-    const dro__civr_settings *set = o->settings;
-    o->run.big = big_of(set, o->run.stages);
-    return dro__civr_step_with(o, set);
-}
-
-static uint64_t steps_for(const dro_optimizer *o, uint64_t examples)
-{
-    return dro__civr_steps_with(o, examples, big_of);
+    return dro__civr_start_with(o, set, (size_t)DRO__LARGEST_BIG);
 }
 
 static const dro__param_row own[] = {
@@ -65,8 +42,8 @@ const dro__optimizer_class dro__optimizer_rcivr = {
     .groups = true,
     .check = dro__civr_check,
     .start = start,
-    .step = step,
-    .steps_for = steps_for,
+    .step = dro__civr_step,
+    .steps_for = dro__civr_steps_for,
     .drop = dro__civr_drop,
     .archive = dro__civr_archive,
 };

@@ -13,14 +13,9 @@
 #include "storm.h"
 
 static const dro__param_row own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__optimizer_settings, "step",
-                "constant|poly|step|theory|cosine|auto",
-                "schedule of eta: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
-                "cosine where steps is set, else poly"),
-    DRO__REAL("warmup", eta.warmup, dro__optimizer_settings, "100", 0, 1e15,
-              "steps in which eta rises linearly from 0; below 1, a share of steps"),
-    DRO__LIST("stages", stages, dro__optimizer_settings, "0.5,0.75", 0, 1e15,
-              "steps at which a new stage begins; below 1, shares of steps (none if steps is 0)"),
+    DRO__ETA_SCHEDULE("step"),
+    DRO__WARMUP("100"),
+    DRO__STAGES("0.5,0.75"),
     DRO__PARAMS_END,
 };
 

@@ -28,8 +28,7 @@ static const dro__param_row own[] = {
     DRO__REAL("heaviest", heaviest, settings, "3", 0, 1e9,
               "limit of a batch's mean weight at the largest eta; it grows as eta falls, in "
               "inverse proportion; larger weights are scaled down and counted; 0: none"),
-    DRO__REAL("warmup", eta.warmup, settings, "100", 0, 1e15,
-              "steps in which eta rises linearly from 0; below 1, a share of steps"),
+    DRO__WARMUP("100"),
     DRO__REAL("guard", guard, settings, "0.25", 0, 1e9,
               "eta is reduced so that no step lowers log_u by more than this, 0: off"),
     DRO__CHOICE("precondition", precondition, settings, "adam", "none|rms|adam",

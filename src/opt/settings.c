@@ -3,21 +3,16 @@
 
 #include <string.h>
 
-#define S         dro__optimizer_settings
-#define SCHEDULES "constant|poly|step|theory|cosine|auto"
+#define S dro__optimizer_settings
 
 const dro__param_row dro__params_common[] = {
     DRO__REAL("eta", eta.value, S, "0.1", 0, 1e9, "step size, also called lr"),
-    DRO__CHOICE("eta_schedule", eta.kind, S, "constant", SCHEDULES,
-                "schedule of eta: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
-                "cosine where steps is set, else poly"),
+    DRO__ETA_SCHEDULE("constant"),
     DRO__REAL("eta_end", eta.end, S, "0", 0, 1e9, "cosine: eta at the last step"),
-    DRO__REAL("warmup", eta.warmup, S, "0", 0, 1e15,
-              "steps in which eta rises linearly from 0; below 1, a share of steps"),
+    DRO__WARMUP("0"),
     DRO__REAL("stage_factor", eta.factor, S, "10", 1, 1e6, "step: eta is divided by it per stage"),
     DRO__INTEGER("steps", steps, S, "0", 0, 1e15, "planned number of steps; 0: no end"),
-    DRO__LIST("stages", stages, S, "", 0, 1e15,
-              "steps at which a new stage begins; below 1, shares of steps (none if steps is 0)"),
+    DRO__STAGES(""),
     DRO__REAL("poly_start", poly_start, S, "100", 1e-9, 1e15,
               "poly: eta_t = eta / (1 + t/poly_start)^poly_power"),
     DRO__REAL("poly_power", poly_power, S, "0.3333333333333333", 0, 4,
@@ -56,7 +51,8 @@ const dro__param_row dro__params_tilt[] = {
     DRO__REAL(
         "lambda", lambda.value, S, "1", 1e-9, 1e12,
         "robustness: smaller values emphasise high losses, larger ones approach the mean loss"),
-    DRO__CHOICE("lambda_schedule", lambda.kind, S, "constant", SCHEDULES, "schedule of lambda"),
+    DRO__CHOICE("lambda_schedule", lambda.kind, S, "constant", DRO__SCHEDULES,
+                "schedule of lambda"),
     DRO__REAL("lambda_end", lambda.end, S, "1", 1e-9, 1e12, "cosine: lambda at the last step"),
     DRO__REAL("lambda_start", lambda.start, S, "100", 1e-9, 1e12, "warm-up: the first lambda"),
     DRO__REAL("lambda_warmup", lambda.warmup, S, "0", 0, 1e15,
@@ -103,7 +99,7 @@ const dro__param_row dro__params_storm[] = {
     DRO__CHOICE("a_rule", a_rule, S, "auto", "auto|fixed|eta2",
                 "how a is chosen: from measured noise, the given value, or a_c eta^2"),
     DRO__REAL("a", a.value, S, "0.1", 0, 1, "fixed: the weight of the newest batch"),
-    DRO__CHOICE("a_schedule", a.kind, S, "constant", SCHEDULES, "fixed: schedule of a"),
+    DRO__CHOICE("a_schedule", a.kind, S, "constant", DRO__SCHEDULES, "fixed: schedule of a"),
     DRO__REAL("a_end", a.end, S, "0", 0, 1, "fixed, cosine: a at the last step"),
     DRO__REAL("a_warmup", a.warmup, S, "0", 0, 1e15,
               "fixed: steps in which a falls linearly from 1; below 1, a share of steps"),
