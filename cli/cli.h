@@ -79,13 +79,13 @@ const dro_setting *cli_setting(const char *name);
 /* Whether it is a setting that --help and the manual page leave to `dro list settings`. */
 bool cli_option_rare(const cli_option *option);
 
-/* A context by --backend and --threads, or NULL after a clear line (the caller returns 1). */
+/* A context by --backend and --threads, or NULL after an error message (the caller returns 1). */
 dro_context *cli_context(const cli_args *args);
 /* That line: why no context of this backend could be made, and which backend works here. */
 void cli_backend_fail(const char *backend, dro_status status);
 
 /* Checks a precision, which only a GPU heeds, given as `option` and the word (NULL: none); 0 or the
- * exit status after a line. */
+ * exit status after an error message. */
 int cli_precision(const char *command, const char *option, const char *word,
                   const dro_context *ctx);
 
@@ -160,8 +160,8 @@ typedef struct cli_file {
     const char *name;
     char *target, *part; /* part: what becomes the target; NULL: it is written to */
 } cli_file;
-int cli_file_open(cli_file *file, const char *path); /* 0, or 1 after a line */
-/* status other than 0: leaves everything as it was. Returns status, or 1 after a line. */
+int cli_file_open(cli_file *file, const char *path); /* 0, or 1 after an error message */
+/* status other than 0: leaves everything as it was. Returns status, or 1 after an error message. */
 int cli_file_close(cli_file *file, int status);
 /* A cell: quoted where it must be, with ' before what a spreadsheet takes for a formula, and
  * with control characters and bytes that are not UTF-8 as \xNN or \uNNNN. Different texts have
@@ -187,7 +187,7 @@ int cli_run(const cli_command *command, int argc, char **argv);
 void cli_help(FILE *to, const cli_command *command);
 /* Lines "  name  summary" of a list; `skip` letters of each name are left out. */
 void cli_help_list(FILE *to, const cli_command *const *list, size_t skip);
-/* Flushes stdout: status, or 1 after a line when what was printed could not be written. */
+/* Flushes stdout. Returns status, or 1 after an error message if that failed. */
 int cli_finish(int status);
 
 #ifdef DRO_LINT /* analyzers see one file: this is what they return */

@@ -54,7 +54,7 @@ typedef struct cli_runs {
         "jobs", CLI_INTEGER, "J", "1", 1, 256, "runs at the same time; they share the threads"     \
     }
 
-/* ---- making the list: 0 or the exit status after a line ---- */
+/* ---- making the list: 0 or the exit status after an error message ---- */
 
 /* Names the folder of all (made when the runs begin), reads --config and makes the context. */
 int cli_runs_open(cli_runs *runs, const cli_args *args, const char *folder);
@@ -97,7 +97,7 @@ bool cli_arms_differ(const cli_runs *runs, const cli_arm *arms, int count, const
 /* ---- running it ---- */
 
 /* Runs what is not done, with a live line or a line for each that ends. 0: all are done or
- * diverged; else the exit status after a line. */
+ * diverged; else the exit status after an error message. */
 int cli_runs_go(cli_runs *runs);
 int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is ready */
 /* Reads how those ended that other ranks have run; the exit status of all. */
@@ -120,8 +120,8 @@ json_t *cli_runs_result(const cli_runs *runs, const cli_one *one);
 double cli_runs_rate(const cli_runs *runs);
 /* Whether its result says that it diverged. */
 bool cli_runs_diverged(const cli_runs *runs, const cli_one *one);
-/* All of them as a report with its page in the folder; NULL after a line. path gets the page's
- * place. */
+/* All of them as a report with its page in the folder; NULL after an error message. path gets the
+ * page's place. */
 dro_report *cli_runs_report(const cli_runs *runs, char *path, size_t size);
 /* [{"run": ..., "folder": ..., "state": ...}] */
 json_t *cli_runs_json(const cli_runs *runs);

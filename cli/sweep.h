@@ -31,7 +31,7 @@ typedef struct cli_sweep {
     int better; /* +1: more of it is better, -1: less */
 } cli_sweep;
 
-/* --grid, --random and --by: 0 or the exit status after a line. */
+/* --grid, --random and --by: 0 or the exit status after an error message. */
 int cli_sweep_read(cli_sweep *sweep, const cli_runs *runs, const char *optimizer);
 void cli_sweep_free(cli_sweep *sweep);
 

@@ -14,7 +14,7 @@
                         "the label column of a csv table; same as label= in --data"),              \
         CLI_OPTION_TEXT("config", "FILE", "settings: a run's config.json, or another JSON object")
 
-/* ---- settings.c: 0 or the exit status after a line ---- */
+/* ---- settings.c: 0 or the exit status after an error message ---- */
 
 /* Whose settings are taken. */
 typedef struct cli_scope {
@@ -33,10 +33,11 @@ typedef struct cli_pair {
     const char *value;
 } cli_pair;
 
-/* A file of settings, - for standard input; NULL after a line. */
+/* A file of settings, - for standard input; NULL after an error message. */
 json_t *cli_config_load(const char *path);
 int cli_config_take(cli_scope *scope, const char *path, json_t *document);
-/* The context by --backend and --threads, or else as the file (or NULL) says; NULL after a line. */
+/* The context by --backend and --threads, or else as the file (or NULL) says; NULL after an error
+ * message. */
 dro_context *cli_config_context(const cli_args *args, const json_t *document);
 /* The SPEC with --label in it; 0 or the exit status. */
 int cli_label_spec(const cli_args *args, const char *data, char *spec, size_t size);

@@ -32,7 +32,7 @@ for file in plan.json report.html sgd-seed1/result.json sgd-seed2/weights.safete
     recover-seed1/config.json recover-seed2/metrics.jsonl; do
     [ -s "all/$file" ] || fail "dro compare: no $file"
 done
-grep -q '"eta": 0.29999' all/recover-seed1/config.json || fail "--set recover.eta=0.3 is not heard"
+grep -q '"eta": 0.29999' all/recover-seed1/config.json || fail "--set recover.eta=0.3 is ignored"
 if grep -q '"eta": 0.29999' all/sgd-seed1/config.json; then fail "--set recover.eta=0.3 is for sgd, too"; fi
 grep -q '"report_lambda": 5' all/sgd-seed1/config.json || fail "F is not the same function for all"
 
@@ -68,14 +68,14 @@ for name in plain la chosen; do
     [ -s arms/$name-seed2/result.json ] || fail "no run of the arm $name"
     grep -q "^$name  *2 " out || fail "the arm $name is not in the table"
 done
-grep -q '"loss": "logit-adjusted"' arms/la-seed1/config.json || fail "an arm's loss is not heard"
-grep -q '"stages": "0.4[0-9]*,0.8' arms/la-seed1/config.json || fail "an arm's list is not heard"
+grep -q '"loss": "logit-adjusted"' arms/la-seed1/config.json || fail "an arm's loss is ignored"
+grep -q '"stages": "0.4[0-9]*,0.8' arms/la-seed1/config.json || fail "an arm's list is ignored"
 grep -q '"loss": "cross-entropy"' arms/plain-seed1/config.json || fail "an arm's loss is another's, too"
-grep -q '"eta": 0.29999' arms/chosen-seed1/config.json || fail "config= of an arm is not heard"
+grep -q '"eta": 0.29999' arms/chosen-seed1/config.json || fail "config= of an arm is ignored"
 grep -q '"lambda": 7' arms/chosen-seed1/config.json || fail "an arm's setting does not win over its config"
 cmp all/sgd-seed1/weights.safetensors arms/plain-seed1/weights.safetensors || fail "an arm is not its optimiser"
 
-# Without --data the arms' files say on which, all on one; what else they say is told where it differs.
+# Without --data, the data is that of the arms' files, which must agree; other differing settings are reported.
 glyphs=synth:glyphs,n=120,test=30,size=12,classes=3
 run 0 train --data $glyphs --steps 1 --batch 40 --model mlp --out other --json
 run 0 compare --arm 'a: sgd' --arm 'b: recover config=other/config.json' --data $glyphs --steps 1 --batch 20 \
@@ -283,6 +283,6 @@ wrong 1 compare --json --data synth:nothing --out none
 wrong 1 compare --json --out all --epochs 2
 cp all.txt out
 same compare_errors.txt
-[ ! -e early ] || fail "a mistake is told after a folder was made"
+[ ! -e early ] || fail "a mistake is reported after a folder was made"
 
 finish

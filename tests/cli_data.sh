@@ -39,7 +39,7 @@ has '"counts": [
       1
     ]'
 
-# What was read otherwise than may be meant is told, by training too, and once.
+# Legal but surprising input is reported, once, and by training too.
 awk 'BEGIN { print "age,y"; for (i = 0; i < 40; i++) print i "," (i % 2); print "n.a.,1" }' >"$work/mixed.csv"
 run 0 data "csv:$work/mixed.csv,label=y"
 silent err
@@ -49,7 +49,7 @@ json
 has '"notes": ['
 has "missing=n.a. takes this text for a missing number"
 run 0 train --data "csv:$work/mixed.csv,label=y" --epochs 2 --out "$work/noted"
-[ "$(grep -c "^dro: note: column 'age': 40 of 41" "$work/err")" -eq 1 ] || fail "train: not told, or not once"
+[ "$(grep -c "^dro: note: column 'age': 40 of 41" "$work/err")" -eq 1 ] || fail "train: not reported, or not once"
 
 # From stdin, plain and packed.
 run_from() {
@@ -65,7 +65,7 @@ for file in t.csv t.gz; do
     done
 done
 
-# A comma in a path is written \, ; no byte of a file steers the terminal.
+# A comma in a path is written \, ; control characters of a file do not reach the terminal.
 mkdir "$work/a,b"
 cp "$work/t.csv" "$work/a,b/t,1.csv"
 run 0 data "csv:$work/a\\,b/t\\,1.csv,label=y"
@@ -114,7 +114,7 @@ wrong "csv:$work/escape,label=y,target=real" "'a\\x1bb': expected a finite numbe
 wrong synth:glyphs "cannot be streamed" --stream
 wrong "libsvm:$work/nan" "features=" --stream
 
-# Text that does not fit into memory, in lines that are short: an error before the system runs out of it.
+# Text in short lines that does not fit into memory: an error before the system runs out of memory.
 if (ulimit -v 400000 && "$dro" --version >/dev/null 2>&1); then
     code=0
     yes 1,2 | head -c 250000000 |
@@ -125,14 +125,14 @@ else
     echo "left out: this build does not run in 400 MB"
 fi
 
-# A folder in which no image can be read is told as such, whichever way they are read.
+# A folder in which no image can be read: one error says so, however images are loaded.
 mkdir -p "$work/broken/a" "$work/broken/b"
 for name in a/1 a/2 b/1; do printf 'P5 2 2' >"$work/broken/$name.pgm"; done
 wrong "images:$work/broken,skip_bad=9,size=8" "broken: none of 3 images could be read"
 run 1 bench data "images:$work/broken,skip_bad=9" --time 0.1
 has "broken: none of 3 images could be read" err
 
-# skip_bad: each image is told, in every command; what was passed over is in no figure.
+# skip_bad: every command names each skipped image; skipped images count in no metric.
 for k in 0 1 2 3 4 5 6 7; do
     for set in train test; do
         for class in a b; do
@@ -150,9 +150,9 @@ json
 has '"skipped": ['
 has "train/a/3.pgm: "
 has "test/b/5.pgm: "
-[ "$(grep -c "pgm: " "$work/out")" -eq 2 ] || fail "two images, told $(grep -c "pgm: " "$work/out") times"
+[ "$(grep -c "pgm: " "$work/out")" -eq 2 ] || fail "two images, reported $(grep -c "pgm: " "$work/out") times"
 run 0 $train --data "$pictures" --out "$work/run2"
-[ "$(grep -c "dro: skipped " "$work/err")" -eq 2 ] || fail "two images, told $(grep -c skipped "$work/err") times"
+[ "$(grep -c "dro: skipped " "$work/err")" -eq 2 ] || fail "two images, reported $(grep -c skipped "$work/err") times"
 run 0 eval --weights "$work/run/weights.safetensors" --data "$pictures" --json
 json
 has '"examples": 15'
@@ -174,7 +174,7 @@ has "dro: skipped " err
 has "pgm: byte 6: " err
 has "(skip_bad=1 tolerates no more)" err
 
-# A class that loses all of its images is never trained without.
+# If a class loses all of its images, training fails.
 mkdir -p "$work/pictures/train/c"
 printf 'P5 2 2' >"$work/pictures/train/c/0.pgm"
 printf 'P5 2 2' >"$work/pictures/train/c/1.pgm"
@@ -222,7 +222,7 @@ run 1 train --resume --out begun
 has "the run was made with normalisation of init=" err
 cd - >/dev/null || exit 1
 
-# A model keeps from where the columns were counted: rows without index 0 are not shifted.
+# A model keeps the first index of the columns: rows without index 0 are not shifted.
 for k in 1 2 3 4 5 6 7 8; do printf '0 0:1 1:1\n1 0:1 2:1\n0 1:1\n1 2:1\n'; done >"$work/from0"
 grep -v ' 0:' "$work/from0" >"$work/slice"
 for way in "" --progressive; do

@@ -67,7 +67,7 @@ if [ -w /dev/full ]; then
         "$dro" list optimizers $more >/dev/full 2>"$work/err"
         [ $? -eq 1 ] || fail "a full disk is not status 1"
         echo "dro: cannot write to standard output: No space left on device" | cmp - "$work/err" ||
-            fail "a full disk is not told in one line"
+            fail "a full disk is not reported in one line"
     done
 fi
 # Many that complain at the same time, into one file: every line stays whole.

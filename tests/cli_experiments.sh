@@ -117,7 +117,7 @@ sh "$top/experiments/table2.sh" --scale tiny --arms "sgd" >"$work/log" 2>&1 || f
 sh "$top/experiments/table2.sh" --scale tiny --arms "sgd recover" >"$work/log" 2>&1 || fail "--arms later: status $?"
 [ -s "$OUT/table2/0.1/final/recover-seed1/result.json" ] || fail "--arms later: no result"
 
-# A name that is no arm, alone or beside one that is: told before anything is run.
+# An unknown arm, alone or with a known one, is refused before anything is run.
 sh "$top/experiments/table2.sh" --scale tiny --arms "sgd recpie" --out "$work/typo" >"$work/log" 2>&1
 [ $? -eq 2 ] || fail "--arms with a mistake: not status 2"
 tail -1 "$work/log" | grep -q "no arm 'recpie', only sgd recover sgd+recipe recover-default recipe$" || fail "--arms: not the arms there are"

@@ -96,7 +96,7 @@ timeout 60 "$dro" report plan --into pipe#results >out 2>err
 timeout 60 "$dro" predict --weights plan/sgd-seed1/weights.safetensors --data csv:t.csv,label=y --prior pipe >out 2>err
 [ $? -eq 1 ] || fail "predict --prior pipe: not status 1: $(cat err)"
 
-# Settings that were cut off are not the built-in ones.
+# A truncated settings file does not mean the default settings.
 : >nothing.json
 echo '{}' >empty.json
 run 1 train --config nothing.json --out cut
@@ -124,7 +124,7 @@ run 1 train --config empty.json --out cut
 grep -q "empty.json: has no settings" err || fail "$what: $(cat err)"
 [ ! -e cut ] || fail "$what: trained something"
 
-# Values of the wrong kind, and names that stand there twice, are not passed over.
+# Values of the wrong kind and duplicate names are refused.
 refused() { # VALUES TEXT
     echo "{\"data\": \"csv:t.csv,label=y\", \"steps\": 1, $1}" >odd.json
     run 1 train --config odd.json --out cut

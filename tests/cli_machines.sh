@@ -1,6 +1,6 @@
 #!/bin/sh
 # dro train on two machines (network namespaces, joined by TCP): the same bytes as on one, and when the cable is pulled
-# all ranks, and mpirun, end within 10 s with a line that names the rank; the run goes on. $1: the program.
+# all ranks, and mpirun, end within 10 s with a line that names the rank; the run is resumed. $1: the program.
 dro=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 . "$(dirname "$0")/ranks.sh"
 machines

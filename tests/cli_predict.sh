@@ -257,7 +257,7 @@ has "no format 'npz' (a SPEC is format:path): expected npy:d.npz" err
 run 1 data nothing:d
 has "no format 'nothing' (a SPEC is format:path); expected one of cifar10" err
 
-# A file whose metadata contradicts itself.
+# A file with inconsistent metadata.
 for kind in whole signs; do
     LC_ALL=C sed 's/"dro.shape":"\([0-9]*\),1,1,2"/"dro.shape":"\1,1,1,3"/' $kind/weights.safetensors >odd.safetensors
     run 1 predict --weights odd.safetensors --data csv:row.csv

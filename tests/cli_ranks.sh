@@ -117,7 +117,7 @@ fault KILL 1 4 "its connection closed"
 fault KILL 0 1 "its connection closed"
 fault STOP 1 2 "no sign of life"
 
-# A signal to mpirun stops all ranks; what was saved last goes on.
+# A signal to mpirun stops all ranks; the run is resumed from the last checkpoint.
 rm -rf broken
 mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &
 starter=$!

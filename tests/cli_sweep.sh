@@ -151,6 +151,6 @@ wrong 1 sweep --grid lambda=1,2 --json --data synth:nothing --out none
 wrong 1 sweep --grid lambda=2,30 --json --out cut
 cp all.txt out
 same sweep_errors.txt
-[ ! -e early ] || fail "a mistake is told after a folder was made"
+[ ! -e early ] || fail "a mistake is reported after a folder was made"
 
 finish

@@ -42,7 +42,7 @@ EOF
 run 0 train --config small.json --out flat1
 has ", backend cpu, 1 thread, into flat1"
 has "; sgd minimises "
-grep -q '"eta": 0.5' flat1/config.json || fail "a file's lr is not heard"
+grep -q '"eta": 0.5' flat1/config.json || fail "a file's lr is ignored"
 run 0 train --config small.json --lr 0.25 --threads 2 --out flat2
 has "2 threads"
 grep -q '"eta": 0.25' flat2/config.json || fail "the command line does not win over a file"
@@ -173,7 +173,7 @@ rows() { # the folder's result has so many, learned from and predicted
     grep -q "^  \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were learned from"
     grep -q "^    \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were predicted"
 }
-# A pipe that goes on where the checkpoint says so.
+# A pipe that continues at the row that the checkpoint names.
 head -n 600 rows | "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --threads 1 --out piped >out 2>err ||
     fail "dro train --progressive, the first rows"
 tail -n +601 rows | "$dro" train --resume --out piped >out 2>err || fail "dro train --resume, the other rows"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# kills.sh DRO [COUNT]: kills runs at random moments (SIGKILL) and lets them go on, COUNT times in all (1000), over a
+# kills.sh DRO [COUNT]: kills runs at random moments (SIGKILL) and resumes them, COUNT times in all (1000), over a
 # table, images, a stream, a comparison and a sweep. At the end weights, metrics and results are those of runs that were
 # left alone, but for the times. One line per kind; exit status 1 if anything differs. Writes one temporary folder.
 # JOBS: so many share the work (1). SEED: of the moments (1). SECONDS_EACH: of a kind of run, at most (no limit).
@@ -34,7 +34,7 @@ plain() {
         done
 }
 
-# kind NAME RESUME ARGUMENTS...: RESUME is the word that makes the command go on ("" for compare and sweep).
+# kind NAME RESUME ARGUMENTS...: RESUME is the option that resumes the command ("" for compare and sweep).
 kind() {
     name=$1 resume=$2 kills=0
     shift 2

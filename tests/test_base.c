@@ -599,7 +599,7 @@ static void test_utf8(void **state)
         {"\xf0\x8f\xbf\xbf", 0, "\\xf0\\x8f\\xbf\\xbf"},
         {"\xed\xa0\x80", 0, "\\xed\\xa0\\x80"},          /* a surrogate */
         {"\xf4\x90\x80\x80", 0, "\\xf4\\x90\\x80\\x80"}, /* past the last */
-        {"a\xe2\x82", 1, "a\\xe2\\x82"},                 /* cut off */
+        {"a\xe2\x82", 1, "a\\xe2\\x82"},                 /* truncated */
         {"\xf5", 0, "\\xf5"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {

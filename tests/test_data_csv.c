@@ -535,8 +535,8 @@ static void test_shared_adult(void **state)
     dro_data_close(data);
 }
 
-/* One text among numbers is categorical as ever, and is told; true categories are not, nor is the
- * label. */
+/* A column of numbers with one text is categorical, and that is reported; true categories are not,
+ * nor is the label. */
 static void test_csv_text_among_numbers(void **state)
 {
     (void)state;

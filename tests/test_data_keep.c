@@ -155,7 +155,7 @@ static void test_keep_libsvm(void **state)
     FAILS(ctx,
           dro__data_open_given(ctx, spec_for("libsvm", "0 1:5\n", ""), "libsvm 1 base=2", &data),
           DRO_ERR_DATA, "is damaged: expected libsvm 1 base=0");
-    /* Another format's is not used, and that is told where it matters. */
+    /* Another format's encoding is not used, and that is reported where it matters. */
     OK(ctx, dro__data_open_given(ctx, spec_for("libsvm", "0 1:5\n", ""), "csv 1 2 0", &data));
     assert_int_equal(data->remarks.count, 1);
     assert_non_null(strstr(data->remarks.texts[0], "taken as they are"));

@@ -39,8 +39,7 @@ static void test_divergence(void **state)
     snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
     OK(ctx, run_to(halving, "parts", false, UINT64_MAX, &s));
     assert_true(s.notes > 2 && !s.went_on);
-    clear(
-        "whole"); /* one that has stopped goes on with halving as if it had been told so at first */
+    clear("whole"); /* as if halve had been set from the start */
     snprintf(halving, sizeof halving, "%s eta=200", settings);
     FAILS(ctx, run_to(halving, "whole", false, UINT64_MAX, NULL), DRO_ERR_NUMBER, "halve");
     snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
@@ -119,7 +118,7 @@ static void test_stays_above(void **state)
         OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
         same_file("whole", "parts", "weights.safetensors");
     }
-    clear("parts"); /* told to stop, it only says so */
+    clear("parts"); /* with stop it only reports */
     snprintf(settings, sizeof settings,
              ROWS "optimizer=sgd steps=240 eta=4 warmup=0 "
                   "eta_schedule=constant on_divergence=stop",

@@ -219,7 +219,7 @@ static void test_frequencies(void **state)
     dro_context_destroy(ctx);
 }
 
-/* A saved tree goes on bit by bit, with what still waits in it. */
+/* A saved tree, with its pending updates, continues with the same bits. */
 static void test_archive(void **state)
 {
     (void)state;

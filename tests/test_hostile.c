@@ -1,4 +1,4 @@
-/* What only an adversary or bad luck does: saved states that were edited and signed again, a
+/* What only an attacker or a rare fault does: saved states that were edited and signed again, a
  * process that forks, a locale that writes commas, a callback that gives more than was asked
  * for. */
 #include "check.h"

@@ -349,7 +349,7 @@ static void test_list_gaps(void **state)
     refused(p, "list:%/l.txt,root=%,test=%/t.txt", DRO_ERR_DATA, "t.txt: line 1: the label is ab");
 }
 
-/* What lies there and is not read is told. */
+/* Files that are not read are reported. */
 static void test_remarks(void **state)
 {
     const place *p = *state;

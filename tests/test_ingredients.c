@@ -2,7 +2,7 @@
  * stage2. Each is compared with its definition, and a resumed run must end with the same bytes. */
 #include "train_runs.h"
 
-/* Batch norm, a constant step, and no best weights beside the last. */
+/* Batch norm, a constant step, and no best weights apart from the last. */
 #define PLAIN "model=glyphnet best=none eta_schedule=constant data=" DATA
 
 enum { STEPS = 5 };

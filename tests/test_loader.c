@@ -213,7 +213,7 @@ static void test_skip_bad(void **state)
         OK(ctx, dro_loader_create(data, DRO_TRAIN, &o, &loader));
         dro_status status = dro_loader_draw(loader, 0, &batch);
         assert_int_equal(status, tolerated == 2 ? DRO_OK : DRO_ERR_DATA);
-        if (status == DRO_OK) { /* each is replaced by the one after it, and told once */
+        if (status == DRO_OK) { /* each is replaced by the one after it, and reported once */
             assert_int_equal(batch.ids[2], 3);
             assert_int_equal(batch.ids[5], 6);
             assert_non_null(strstr(dro_data_skipped(data, 0), "2.pgm"));

@@ -1,6 +1,6 @@
 /* What readers copy to a backend's memory (dro_loader_options.sent), on a backend that is the
  * reference with memory of its own: the same pixels at every place of the ring, all batches there
- * or none, and a copy that fails is told and can be tried again. */
+ * or none, and a copy that fails is reported and can be tried again. */
 #include "check.h"
 
 #include "backend.h"

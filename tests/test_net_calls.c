@@ -99,7 +99,7 @@ static void test_targets(void **state)
     end(&p);
 }
 
-/* Where only logits are wanted nobody looks at the labels. */
+/* Where only logits are wanted the labels are not read. */
 static void test_labels(void **state)
 {
     (void)state;

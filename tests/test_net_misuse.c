@@ -141,7 +141,7 @@ static void test_ends(void **state)
     REFUSED("expected a flat one", (dro_net_auxiliary(net, 0, 1), -1));
 }
 
-/* What a network is told of its loss and classes. */
+/* The settings of a network's loss and classes. */
 static void test_loss(void **state)
 {
     (void)state;

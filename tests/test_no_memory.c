@@ -174,7 +174,7 @@ static dro_status train(const char *settings, double *sum)
     return status;
 }
 
-/* A run that goes on; "half" is as it was stopped. */
+/* A resumed run; "half" is a copy of it as it was stopped. */
 static dro_status resume(const char *settings, double *sum)
 {
     char command[300];

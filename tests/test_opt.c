@@ -92,7 +92,7 @@ static void test_refuse_callback_error(void **state)
     for_each(refuse, TOY_BACKWARD_FAILS);
 }
 
-/* One example is bad for ever: skip() passes over it and the run goes on. */
+/* One example always fails: skip() leaves it out, and the run continues. */
 static void pass_over(dro_context *ctx, const instance *in, int fault)
 {
     toy t = {.fault = (toy_fault)fault, .modulus = TOY_N, .rest = 13};
@@ -441,7 +441,7 @@ static void test_stream_goes_on(void **state)
     dro_context_destroy(ctx);
 }
 
-/* A schedule of your own is the same as the built-in one, and goes on after a load. */
+/* A schedule of your own is the same as the built-in one, and continues after a load. */
 static void test_scale_eta(void **state)
 {
     (void)state;
@@ -480,7 +480,7 @@ static void test_scale_eta(void **state)
     dro_context_destroy(ctx);
 }
 
-/* info tells of the step that was taken, also right before the tilt changes. */
+/* info describes the step that was taken, also right before the tilt changes. */
 static void test_info_at_switch(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* Batches in pieces (src/comm/pieces.c): every optimiser ends where it ends with whole batches, up
  * to rounding, and at the same bits where there is one piece; memory that does not suffice halves
- * the pieces; runs of networks do the same, and go on where they were. */
+ * the pieces; runs of networks give the same, and resume where they were. */
 #include "train_runs.h"
 
 enum { STEPS = 25 };

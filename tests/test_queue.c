@@ -321,7 +321,8 @@ static const struct {
 
 enum { ALL = sizeof all / sizeof all[0] };
 
-/* Late steps are the same steps, also when somebody looks, saves and goes on in between. */
+/* Asynchronous steps give the same results, also if the state is read, saved and loaded in
+ * between. */
 static void check_same(const char *name, const char *settings)
 {
     dro_context *ctx = check_context("ref", 1);

@@ -1,4 +1,4 @@
-/* The training room: figures against values computed by hand, runs that go on byte for byte, and
+/* The training room: metrics against values computed by hand, runs that resume byte for byte, and
  * how runs end. */
 #include "train_runs.h"
 
@@ -309,7 +309,7 @@ static void test_resume_evaluation(void **state)
     assert_true(stops >= 12); /* four evaluations of three splits */
 }
 
-/* Without the event file, which is a copy of what metrics.jsonl has, a run goes on all the same. */
+/* Without the event file, which is a copy of what metrics.jsonl has, a run resumes all the same. */
 static void test_events_gone(void **state)
 {
     (void)state;

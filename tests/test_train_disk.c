@@ -304,7 +304,7 @@ static void test_disk_folder(void **state)
     dro_train_destroy(t);
 }
 
-/* Another number of threads, or another backend, is told; the same machine is not. */
+/* Another number of threads, or another backend, is reported; the same machine is not. */
 static void test_other_machine(void **state)
 {
     (void)state;
@@ -325,7 +325,7 @@ static void test_other_machine(void **state)
     OK(ctx, run_to(settings, "moved", true, UINT64_MAX, &s));
     assert_int_equal(s.notes, 1);
     assert_non_null(strstr(s.note, "backend=ref threads=1"));
-    ctx = other; /* it has ended: nothing goes on */
+    ctx = other; /* it has ended: there is nothing to resume */
     OK(ctx, run_to(settings, "moved", true, UINT64_MAX, &s));
     assert_int_equal(s.notes, 0);
     ctx = usual;

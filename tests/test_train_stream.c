@@ -148,7 +148,7 @@ static int lines_of(const char *name, const char *steps)
 }
 
 /* 25 reports: lines for all of the first four, every second of the next eight, every fourth then.
- * All windows are measured, so the last figures are the same; a resumed run goes on counting. */
+ * All windows are measured, so the last figures are the same; a resumed run continues to count. */
 static void test_report_most(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void test_report_most(void **state)
     resumes(SIGNS, "rows", "report_every=16 report_most=4", 400);
 }
 
-/* The last rows change the weights, and a file that has grown goes on behind them. */
+/* The last rows change the weights, and a file that has grown is read on after them. */
 static void test_last_rows(void **state)
 {
     (void)state;

@@ -422,7 +422,7 @@ static void run_two_point(dro_context *ctx, const expected *c, const char *where
     dro_optimizer_destroy(opt);
 }
 
-/* Save in the middle, go on in a fresh optimiser: the same bits. */
+/* Save in the middle, continue in a fresh optimiser: the same bits. */
 static void run_resumed(dro_context *ctx, const expected *c, const char *where, const char *form,
                         const double *last)
 {

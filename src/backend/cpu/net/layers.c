@@ -7,7 +7,7 @@
 
 typedef struct sides {
     const dro__cpu_value *in, *out;
-    size_t in_blocks, out_blocks, in_area, out_area, B;
+    size_t in_blocks, in_area, out_area, B;
 } sides;
 
 static sides sides_of(const dro__piece *piece)
@@ -18,7 +18,6 @@ static sides sides_of(const dro__piece *piece)
     return (sides){.in = in,
                    .out = out,
                    .in_blocks = ((size_t)in->base.channels + B - 1) / B,
-                   .out_blocks = ((size_t)out->base.channels + B - 1) / B,
                    .in_area = (size_t)in->base.height * (size_t)in->base.width,
                    .out_area = (size_t)out->base.height * (size_t)out->base.width,
                    .B = B};
