@@ -132,6 +132,15 @@ static void test_train(void **state)
     assert_true(fabs(m->accuracy - 1) < 1e-12);
     assert_int_equal(m->examples, N);
     dro_predictor_close(p);
+    OK(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=30"));
+    char table[320], spec[340];
+    snprintf(table, sizeof table, "%s/table.csv", dir);
+    snprintf(spec, sizeof spec, "csv:%s,label=3", table);
+    FILE *out = fopen(table, "wb");
+    assert_non_null(out);
+    fputs("1,2,0\n2,1,1\n", out);
+    fclose(out);
+    FAILS(ctx, dro_predictor_open(ctx, file, spec, &p), DRO_ERR_DATA, "arrays in memory");
     const char *columns[FEATURES] = {"the \"width\"", "depth"};
     a.feature_names = columns;
     OK(ctx, dro_arrays_lend(ctx, "rows", &a, &a));

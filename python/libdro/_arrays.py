@@ -60,6 +60,20 @@ def in_order(X, names):
     return X[names] if hasattr(X, "iloc") else X.select(names)
 
 
+def write_csv(X, y, label, path):
+    """A table as a CSV file; y, if there is one, as the column `label`."""
+    if hasattr(X, "iloc"):
+        X = X if y is None else X.assign(**{label: np.asarray(y)})
+        X.to_csv(path, index=False)
+    elif hasattr(X, "write_csv"):
+        X = X if y is None else X.with_columns(type(X)({label: np.asarray(y)})[label])
+        X.write_csv(path)
+    else:
+        from pyarrow import csv
+        X = X if y is None else X.append_column(label, [np.asarray(y)])
+        csv.write_csv(X, path)
+
+
 def _columns(table):
     """Names and columns. Two columns may have the same name."""
     if hasattr(table, "column_names"):  # pyarrow

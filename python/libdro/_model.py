@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from ._arrays import Arrays, as_rows, as_target, in_order
+from ._arrays import Arrays, as_rows, as_target, in_order, is_table, write_csv
 from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, path_text,
                    pointer, raise_status, text)
 
@@ -49,7 +49,8 @@ class Model:
     """predict() and predict_proba() take a table or images, as train() does, or a SPEC string.
     `classes` are the values that predict() gives; None: a real-valued output. `features` are the
     columns' names of a model that was trained on a table: of other tables it takes the columns with
-    these names, in any order. A pickled model contains its weights."""
+    these names, in any order. A model that was trained on a CSV file takes tables as well, and
+    encodes them like that file. A pickled model contains its weights."""
 
     def __init__(self, path, classes=None, backend="auto", threads=0):
         self.path, self._backend, self._threads = path, backend, threads
@@ -59,6 +60,7 @@ class Model:
             raise_status(-8, f"{path}: these weights were not written by a run of libdro")
         self.name = about["dro.model"]
         self._names = _names(path, about.get("dro.classes", "[]"))
+        self._label = _csv_label(about.get("dro.encoding", ""))
         self.features = _names(path, about["dro.features"]) if "dro.features" in about else None
         self.classes = _values(self._names) if classes is None else np.asarray(classes)
         if not self._names:
@@ -69,8 +71,10 @@ class Model:
         """A predictor of the data: context, handle, the split and how many examples that has."""
         with Context(self._backend, self._threads) as ctx:
             data = os.fspath(data) if isinstance(data, os.PathLike) else data
-            arrays = None if isinstance(data, str) else self._arrays(data)
+            file = Temporary() if self._label is not None and not isinstance(data, str) else None
+            arrays = None if isinstance(data, str) or file else self._arrays(data)
             spec = arrays.lend(ctx, "data") if arrays else data
+            spec = self._csv(data, file.name) if file else spec
             handle = ctx.create(lib.dro_predictor_open, lib.dro_predictor_close,
                                 path_text(self.path), text(spec))
             if split not in (None, TRAIN, TEST, HOLDOUT):
@@ -79,6 +83,19 @@ class Model:
             if split is None:
                 split = TEST if counts[TEST] > 0 and isinstance(data, str) else TRAIN
             yield ctx, handle, split, counts[split]
+
+    def _csv(self, data, folder):
+        """The SPEC of a table as a CSV file: the model was trained on one, and encodes its columns.
+        """
+        X, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
+        if not is_table(X):
+            raise TypeError("this model was trained on a CSV file: give a table with its columns "
+                            "(pandas.DataFrame), or a SPEC")
+        if not len(X):
+            raise ValueError("X has no rows")
+        path = os.path.join(folder, "table.csv")
+        write_csv(X, y, self._label, path)
+        return "csv:" + path.replace("\\", "\\\\").replace(",", "\\,")
 
     @staticmethod
     def _check(status):
@@ -170,6 +187,16 @@ class Model:
 
     def __repr__(self):
         return f"Model({self.path!r}, {self.name!r})"
+
+
+def _csv_label(encoding):
+    """The name of the label's column of a model that was trained on a CSV file; None: it was
+    not."""
+    lines = encoding.split("\n")
+    if not lines[0].startswith("csv "):
+        return None
+    names = [line.partition("'")[2] for line in lines if line.startswith("label ")]
+    return names[0] if names else "label"
 
 
 def _names(path, found):

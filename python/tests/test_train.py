@@ -144,6 +144,34 @@ def test_columns_in_any_order(table, kind, tmp_path):
     assert libdro.train(data=(make(X), table[1]), model="mlp:4", steps=5).model.features == list(X)
 
 
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars"])
+def test_tables_for_a_model_of_a_csv_file(table, kind, tmp_path):
+    """They are encoded like the file."""
+    module = pytest.importorskip(kind)
+    make = module.table if kind == "pyarrow" else module.DataFrame
+    X, y, random = table[0], table[1], np.random.default_rng(0)
+    columns = {"u": 100 * X[:, 0] + 7, "town": random.choice(["a", "b,c", 'd"'], 400), "v": X[:, 1]}
+    rows = ["u,town,v,said"] + ['%r,"%s",%r,%s' % (float(u), t.replace('"', '""'), float(v), label)
+                                for u, t, v, label in zip(*columns.values(), y)]
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    spec = f"csv:{tmp_path}/table.csv,label=said"
+    model = libdro.train(data=spec).model
+    expected = model.predict_proba(spec)
+    other = make(dict(reversed(columns.items())))
+    assert np.allclose(model.predict_proba(other), expected, atol=1e-6)
+    assert np.allclose(model.predict_proba(other[:1]), expected[:1], atol=1e-6)
+    assert (model.predict(other) == y).mean() > 0.9
+    assert np.allclose(model.explain((other, y), "mean")["losses"],
+                       model.explain(spec, "mean")["losses"], atol=1e-5)
+    with pytest.raises(TypeError, match="trained on a CSV file: give a table"):
+        model.predict(X)
+    with pytest.raises(libdro.DroError, match="town"):
+        model.predict(make({"u": columns["u"], "v": columns["v"]}))
+    of_arrays = libdro.train(data=table, model="linear").model
+    with pytest.raises(libdro.DroError, match="arrays in memory"):
+        of_arrays.predict(spec)
+
+
 def test_explain(table):
     X, y = table
     model = run_of(table).model

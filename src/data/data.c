@@ -364,12 +364,17 @@ static dro_status finish(dro_data *d)
     return DRO_OK;
 }
 
+static bool is_of(const char *encoding, const dro__format *format)
+{
+    size_t length = strcspn(encoding, " \n");
+    return strlen(format->name) == length && memcmp(format->name, encoding, length) == 0;
+}
+
 /* The format that an encoding is of, or NULL. */
 static const dro__format *format_of(const char *encoding)
 {
-    size_t length = strcspn(encoding, " \n");
     for (int k = 0; k < FORMAT_COUNT; k++)
-        if (strlen(formats[k]->name) == length && memcmp(formats[k]->name, encoding, length) == 0)
+        if (is_of(encoding, formats[k]))
             return formats[k];
     return NULL;
 }
@@ -382,6 +387,11 @@ static dro_status take_encoding(dro_data *d, const char *given, char **own)
     if (!given)
         return DRO_OK;
     const dro__format *of = format_of(given);
+    if (d->format->encodes && is_of(given, &dro__format_arrays))
+        return dro__fail(d->ctx, DRO_ERR_DATA,
+                         "the model was trained on arrays in memory, not on a file: read %s with "
+                         "the program that made them, and give it the arrays",
+                         d->spec.path);
     bool same =
         *given &&
         (!of || of == d->format); /* an encoding of no format is damaged: the format says so */
