@@ -60,6 +60,13 @@ def in_order(X, names):
     return X[names] if hasattr(X, "iloc") else X.select(names)
 
 
+def same_columns(arrays, names):
+    """Refuses Arrays of a table with other columns, or in another order."""
+    if None not in (names, arrays.features) and arrays.features != names:
+        raise ValueError(f"the columns of X are {arrays.features}, those of the model {names}: "
+                         "give a table, which is put in order")
+
+
 def write_csv(X, y, label, path):
     """A table as a CSV file; y, if there is one, as the column `label`."""
     if hasattr(X, "iloc"):
@@ -283,6 +290,8 @@ def as_target(y):
 def as_arrays(data, like=None, name="data"):
     """Arrays as they are, or made of (X, y), with the classes of others or their kind of target."""
     if isinstance(data, Arrays):
+        if like is not None:
+            same_columns(data, like.features)
         return data
     if not isinstance(data, tuple) or len(data) != 2:
         form = "a SPEC string, (X, y) or Arrays" if like is None else "(X, y) or Arrays"

@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from ._arrays import Arrays, as_rows, as_target, in_order, is_table, write_csv
+from ._arrays import Arrays, as_rows, as_target, in_order, is_table, same_columns, write_csv
 from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, path_text,
                    pointer, raise_status, text)
 
@@ -105,9 +105,7 @@ class Model:
     def _arrays(self, data):
         """Arrays, (X, y), or X alone, whose labels nobody looks at."""
         if isinstance(data, Arrays):
-            if self.features and data.features not in (None, self.features):
-                raise ValueError(f"the columns of X are {data.features}, those of the model "
-                                 f"{self.features}: give a table, which is put in order")
+            same_columns(data, self.features)
             return data
         if isinstance(data, tuple) and len(data) == 2:
             y = as_target(data[1]) if self.classes is None else data[1]

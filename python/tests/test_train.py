@@ -125,7 +125,7 @@ def test_columns_in_any_order(table, kind, tmp_path):
     module = pytest.importorskip(kind)
     make = module.table if kind == "pyarrow" else module.DataFrame
     X = {name: table[0][:, k] for k, name in enumerate(("u", "v", "\u00e9\"w"))}
-    other = make(dict(reversed(X.items()), more=np.full(400, np.nan)))
+    other = make(dict(reversed(X.items()), more=np.zeros(400)))
     run = libdro.train(data=(make(X), table[1]), test=(other, table[1]), model="linear",
                        out=tmp_path / "run")
     expected = run.model.logits(table[0])
@@ -142,6 +142,8 @@ def test_columns_in_any_order(table, kind, tmp_path):
             model.predict(libdro.Arrays(make(X), table[1]))
         X = {name: table[0][:, k] for k, name in enumerate(("u", "v", "\u00e9\"w"))}
     assert libdro.train(data=(make(X), table[1]), model="mlp:4", steps=5).model.features == list(X)
+    with pytest.raises(ValueError, match="the columns of X are .*those of the model"):
+        libdro.train(data=(make(X), table[1]), test=libdro.Arrays(other, table[1]))
 
 
 @pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars"])
