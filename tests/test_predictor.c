@@ -167,7 +167,7 @@ static void test_shapes(void **state)
         {linear, GLYPHS(",size=12"), "the weights are for rows of 2 features, the data has images"},
         {linear, "libsvm:%/t.svm,features=4999",
          "are for rows of 2 features, the data has rows of"},
-        {sparse, "csv:%/t.csv,label=y", "are for rows of 5000 features, the data has rows of 2"},
+        {sparse, "csv:%/t.csv,label=y", "the weights are for sparse rows of 4999 features"},
         {"signs", "libsvm:%/t.svm,features=4999",
          "is for a real-valued target, the data has classes"},
         {"real", "csv:%/t.csv,label=y", "column 'y': 'yes': expected a finite number"},
