@@ -75,11 +75,12 @@ static void print_more(FILE *to, const cli_command *c)
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *memory = c->more ? open_memstream(&text, &size) : NULL;
-    if (!memory)
+    if (!c->more)
         return;
-    c->more(memory);
-    fclose(memory);
+    FILE *memory = open_memstream(&text, &size);
+    if (memory)
+        c->more(memory);
+    cli_close_text(memory, &text);
     fprintf(to, ".PP\n.nf\n");
     escape(to, text);
     fprintf(to, ".fi\n");

@@ -30,14 +30,27 @@ bool cli_muted(void)
     return muted;
 }
 
+static void no_memory(void)
+{
+    fputs("dro: no memory for a text\n", stderr);
+    exit(1);
+}
+
+void cli_close_text(FILE *memory, char *const *text)
+{
+    bool whole = memory && !ferror(memory);
+    if (memory)
+        whole = fclose(memory) == 0 && whole && *text;
+    if (!whole)
+        no_memory();
+}
+
 /* The text of a format, escaped; the caller frees it. */
 static char *escaped(const char *format, va_list list)
 {
     char *text = NULL;
-    if (vasprintf(&text, format, list) < 0) {
-        fputs("dro: no memory for a text\n", stderr);
-        exit(1);
-    }
+    if (vasprintf(&text, format, list) < 0)
+        no_memory();
     char *shown = cli_escape(text);
     free(text);
     return shown;

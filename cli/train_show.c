@@ -307,11 +307,10 @@ void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
     char *text = NULL;
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
-    if (!to)
-        return;
-    write_metrics(to, name, m, loss);
-    if (fclose(to) == 0)
-        cli_wrapped(stdout, text);
+    if (to)
+        write_metrics(to, name, m, loss);
+    cli_close_text(to, &text);
+    cli_wrapped(stdout, text);
     free(text);
 }
 

@@ -172,7 +172,9 @@ static dro_status read_first(dro_stream *s)
     bool got = true;
     DRO_TRY(dro__option_integer(d, "learn", LEARN_DEFAULT, 2, LEARN_MAX, &learn));
     while (got && !s->broken && s->first.n < learn && s->column_capacity < LEARN_BYTES / 8) {
-        s->broken = read_input(s, &got); /* reported after the rows before it */
+        s->broken = read_input(s, &got); /* a line is reported after the rows before it */
+        if (s->broken && s->broken != DRO_ERR_DATA)
+            return s->broken;
         if (s->broken)
             memcpy(s->why, d->ctx->error, sizeof s->why);
         else if (got)

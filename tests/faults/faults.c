@@ -64,6 +64,10 @@ static const struct kase {
      "train --progressive --data csv:t.csv,label=y,learn=32 --batch 16 --report-every 32 "
      "--threads 1 --out run",
      "--resume", false},
+    {"classes", "",
+     "train --progressive --data libsvm:m.svm,features=3,learn=32 --objective cvar:0.5 --batch 16 "
+     "--report-every 32 --threads 1 --out run",
+     "--resume", false},
     {"auto", "",
      "train --data csv:t.csv,label=y,holdout=0.2 --model auto --steps 4 --batch 16 --threads 1 "
      "--out run",
@@ -179,9 +183,10 @@ static void must(int status, const char *what)
 
 static void write_data(void)
 {
-    FILE *table = fopen(place("base/t.csv"), "w"), *rows = fopen(place("base/s.svm"), "w");
+    FILE *table = fopen(place("base/t.csv"), "w"), *rows = fopen(place("base/s.svm"), "w"),
+         *many = fopen(place("base/m.svm"), "w");
     unsigned state = 7;
-    if (!table || !rows)
+    if (!table || !rows || !many)
         exit(2);
     fputs("a,b,town,y\n", table);
     for (int i = 0; i < 96; i++) {
@@ -190,9 +195,11 @@ static void write_data(void)
         fprintf(table, "%.4f,%.4f,%s,%s\n", a, b, i % 3 ? "Oslo" : "Rome",
                 a + 0.3 * b > 0.6 ? "yes" : "no");
         fprintf(rows, "%s 1:%.4f 2:%.4f 3:1\n", a + 0.3 * b > 0.6 ? "+1" : "-1", a, b);
+        fprintf(many, "%d 1:%.4f 2:%.4f 3:1\n", 1 + (a > 0.3) + (a > 0.6), a, b);
     }
     fclose(table);
     fclose(rows);
+    fclose(many);
     FILE *prior = fopen(place("base/prior.csv"), "w"), *document = fopen(place("base/doc.md"), "w");
     if (!prior || !document)
         exit(2);
