@@ -105,6 +105,8 @@ void cli_note(FILE *to, const char *format, ...) __attribute__((format(printf, 2
 void cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A line, escaped; on a terminal it is broken between words where it does not fit. */
 void cli_wrapped(FILE *to, const char *text);
+/* Ends the program with a line. */
+_Noreturn void cli_no_memory(void);
 /* Closes what open_memstream(text) has given; without memory the program ends with a line. */
 void cli_close_text(FILE *memory, char *const *text);
 /* A progress line on stderr when that is a terminal; NULL clears it. */

@@ -47,8 +47,8 @@ static void csv_header(const output *o)
         fputc(',', o->to);
         if (asprintf(&name, "%s:%s", o->logits ? "logit" : "p", dro_predictor_class_name(o->p, k)) <
             0)
-            name = NULL;
-        cli_csv_text(o->to, ',', name ? name : "");
+            cli_no_memory();
+        cli_csv_text(o->to, ',', name);
         free(name);
     }
     fputc('\n', o->to);

@@ -30,7 +30,7 @@ bool cli_muted(void)
     return muted;
 }
 
-static void no_memory(void)
+void cli_no_memory(void)
 {
     fputs("dro: no memory for a text\n", stderr);
     exit(1);
@@ -42,7 +42,7 @@ void cli_close_text(FILE *memory, char *const *text)
     if (memory)
         whole = fclose(memory) == 0 && whole && *text;
     if (!whole)
-        no_memory();
+        cli_no_memory();
 }
 
 /* The text of a format, escaped; the caller frees it. */
@@ -50,7 +50,7 @@ static char *escaped(const char *format, va_list list)
 {
     char *text = NULL;
     if (vasprintf(&text, format, list) < 0)
-        no_memory();
+        cli_no_memory();
     char *shown = cli_escape(text);
     free(text);
     return shown;

@@ -93,10 +93,8 @@ static char *escape_all(const char *text, int (*letter_of)(const char *, char *,
     size_t used = 0;
     int size;
     char *shown = malloc(4 * strlen(text) + 1);
-    if (!shown) {
-        fputs("dro: no memory for a text\n", stderr);
-        exit(1);
-    }
+    if (!shown)
+        cli_no_memory();
     for (; *text; text += size) {
         char escape[CLI_ESCAPE_SIZE];
         size = letter_of(text, escape, hide);

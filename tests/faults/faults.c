@@ -77,6 +77,7 @@ static const struct kase {
      "--threads 1 --out run",
      "--resume", false},
     {"predict", TRAINED "|cp t.csv p.csv", "predict " WEIGHTS TABLE "--out p.csv", NULL, false},
+    {"cells", TRAINED, "predict " WEIGHTS TABLE, NULL, true},
     {"lines", TRAINED, "predict " WEIGHTS TABLE "--format jsonl", NULL, true},
     {"prior", TRAINED, "predict " WEIGHTS TABLE "--prior prior.csv", NULL, true},
     {"eval", TRAINED, "eval " WEIGHTS TABLE "--json", NULL, true},
