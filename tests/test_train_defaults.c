@@ -36,6 +36,8 @@ static double by_rule(const char *words, const facts *f, double usual)
         return 0.3 * f->batch / (n * n);
     if (strcmp(words, "0.3 batch / examples") == 0)
         return 0.3 * f->batch / n;
+    if (strcmp(words, "sqrt(batch / 128), at most 1") == 0)
+        return fmin(1, sqrt(f->batch / 128));
     if (strcmp(words, "examples") == 0)
         return n;
     if (strcmp(words, "steps / 10") == 0)
