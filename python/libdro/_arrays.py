@@ -229,6 +229,7 @@ class Arrays:
         if weights is not None:
             self.weights = _real("weights", _whole("weights", weights, count))
         self.options = options
+        self._lent = None
 
     @staticmethod
     def _number(y, classes):
@@ -254,6 +255,13 @@ class Arrays:
         return f"arrays:{name}" + (f",{self.options}" if self.options else "")
 
     def _struct(self):
+        """Its memory stays as long as the object, which may be lent more than once, as training and
+        as test data."""
+        if self._lent is None:
+            self._lent = self._make_struct()
+        return self._lent
+
+    def _make_struct(self):
         X = self.X
         s = ArraysStruct(size=c.sizeof(ArraysStruct), count=X.shape[0])
         if is_sparse(X):
@@ -268,10 +276,9 @@ class Arrays:
             s.x, s.features = pointer(X), X.shape[1]
         s.labels, s.targets = pointer(self.labels), pointer(self.targets)
         if self.classes is not None:
-            self._names = _texts(map(str, self.classes))
-            s.classes, s.class_names = len(self._names), self._names
+            s.classes, s.class_names = len(self.classes), _texts(map(str, self.classes))
         if self.features is not None:
-            s.feature_names = self._feature_names = _texts(self.features)
+            s.feature_names = _texts(self.features)
         s.groups, s.weights = pointer(self.groups), pointer(self.weights)
         return s
 

@@ -232,6 +232,17 @@ def test_temporary_folders(table):
             assert (other.predict(table[0]) == expected).all()
 
 
+def test_one_object_twice(table):
+    """As training and as test data: the library is shown the same memory, which stays."""
+    sp = pytest.importorskip("scipy.sparse")
+    for X in (table[0], sp.csr_matrix(table[0].astype(np.float32))):
+        arrays = libdro.Arrays(X, table[1])
+        shown = [bytes(arrays._struct()) for _ in range(2)]
+        assert shown[0] == shown[1]
+        run = libdro.train(data=arrays, test=arrays, model="linear")
+        assert run.result["test"]["accuracy"] == run.result["train"]["accuracy"]
+
+
 def test_weights_of_examples(table):
     """Examples without weight are not learned; all metrics count by weights."""
     X, y = table
