@@ -372,8 +372,9 @@ class DRORegressor(RegressorMixin, _Estimator):
             raise ValueError(f"y has type {y.dtype}: expected numbers") from None
 
     def _encode_first(self, y, weights):
-        self._centre = float(np.average(y, weights=weights))
-        deviation = float(np.sqrt(np.average((y - self._centre) ** 2, weights=weights)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._centre = float(np.average(y, weights=weights))
+            deviation = float(np.sqrt(np.average((y - self._centre) ** 2, weights=weights)))
         if not np.isfinite(deviation):
             raise ValueError("y has values that are too large: divide it by a constant")
         self._scale = deviation if deviation > 0 else 1.0
