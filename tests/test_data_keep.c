@@ -97,6 +97,54 @@ static void test_keep_missing(void **state)
     }
 }
 
+/* From ten values beyond the fences on, a column has a feature of how far out a number is: dense,
+ * sparse, and where the columns of a file are in another order. */
+static void test_keep_tail(void **state)
+{
+    char text[4000] = "a,y\n";
+    (void)state;
+    for (int k = 0; k < 200; k++)
+        sprintf(text + strlen(text), "%d,%c\n", k % 20, 'p' + k % 2);
+    for (int k = 0; k < 9; k++)
+        strcat(text, "1000,p\n");
+    char *kept = encoding_of(text, ",label=y");
+    assert_memory_equal(strchr(kept, '\n'), "\nlimited 'a ", 12);
+    free(kept);
+    strcat(text, "1000,p\n");
+    kept = encoding_of(text, ",label=y,scale=standard");
+    assert_memory_equal(strchr(kept, '\n'), "\nnumber 'a ", 11);
+    free(kept);
+    kept = encoding_of(text, ",label=y");
+    assert_memory_equal(strchr(kept, '\n'), "\ntailed 'a ", 11);
+    free(kept);
+    const char *lines = "tailed? 'a 3 0.5\nwords 'b whole 1 'u\nlabel 'y";
+    const float expected[] = {6 - 9 / 12.0f, 0, logf(4),  0, 1, 0, 1, 0, 0, 1,
+                              -6 + 9 / 6.0f, 0, -logf(2), 1, 0};
+    for (int sparse = 0; sparse < 2; sparse++) {
+        dro_data *data;
+        dro_examples e;
+        snprintf(text, sizeof text, "csv 1 3 2 header classes %s '\n%s",
+                 sparse ? "sparse" : "dense", lines);
+        OK(ctx, open_kept("b,a\nv,27\n,\nu,-9\n", "", text, &data));
+        OK(ctx, dro_data_examples(data, DRO_TRAIN, &e));
+        assert_int_equal(info_of(data).features, 5);
+        float x[15] = {0};
+        const dro__table *t = &data->split[DRO_TRAIN];
+        for (int i = 0; sparse && i < 3; i++)
+            for (int64_t k = t->starts[i]; k < t->starts[i + 1]; k++) {
+                assert_true(k == t->starts[i] || t->columns[k - 1] < t->columns[k]);
+                x[5 * i + t->columns[k]] = t->values[k];
+            }
+        for (int k = 0; k < 15; k++)
+            assert_float_equal(sparse ? x[k] : e.x[k], expected[k], 1e-6);
+        dro_data_close(data);
+    }
+    FAILS(ctx,
+          open_kept("a\n1\n", "", "csv 1 2 1 header classes dense '\ntailed 'a 3\nlabel 'y",
+                    &(dro_data *){NULL}),
+          DRO_ERR_DATA, "a number");
+}
+
 /* Real targets, a text for missing values, no header; the label in front. */
 static void test_keep_plain(void **state)
 {
@@ -195,6 +243,7 @@ static void test_keep_damage(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_keep_csv, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_missing, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_keep_tail, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_plain, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_refuse, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_libsvm, setup, teardown),

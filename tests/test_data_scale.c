@@ -49,13 +49,16 @@ static void write_awkward(const char *name, const char *format)
     fclose(f);
 }
 
+/* The four columns of rows with so many features, the others of which are in between: those of the
+ * first column. */
 static void check_columns(const dro_examples *e, size_t width)
 {
     double square[4] = {0}, sum[4] = {0}, most[4] = {0};
     assert_int_equal(e->count, 1000);
     for (int i = 0; i < 1000; i++)
         for (int k = 0; k < 4; k++) {
-            double x = (double)e->x[(size_t)i * width + (size_t)k];
+            size_t feature = k == 0 ? 0 : width - 4 + (size_t)k;
+            double x = (double)e->x[(size_t)i * width + feature];
             sum[k] += x / 1000;
             square[k] += x * x / 1000;
             most[k] = fmax(most[k], fabs(x));
@@ -69,7 +72,24 @@ static void check_columns(const dro_examples *e, size_t width)
     assert_float_equal(sum[3], 0, 1e-4);
 }
 
-/* The same rows in three formats have the same features. */
+/* The second feature of a heavy tail in csv: the logarithm of what is beyond the limit, which the
+ * first one shows as its distance from 6. */
+static void check_tail(const dro_examples *e, size_t width)
+{
+    int beyond = 0;
+    for (size_t i = 0; i < 1000; i++) {
+        double x = (double)e->x[i * width], tail = (double)e->x[i * width + 1];
+        double most = 2 - fabs(x) / 3; /* limit / value */
+        if (fabs(x) <= 3)
+            assert_true(tail == 0);
+        else
+            assert_float_equal(tail, copysign(-log(most), x), 1e-3);
+        beyond += tail != 0;
+    }
+    assert_in_range(beyond, 20, 200);
+}
+
+/* The same rows in two formats have the same features; csv has one more for a heavy tail. */
 static void test_formats(void **state)
 {
     (void)state;
@@ -81,9 +101,12 @@ static void test_formats(void **state)
     snprintf(spec, sizeof spec, "csv:%s,label=1", in_dir("rows.csv"));
     OK(ctx, dro_data_open(ctx, spec, &data));
     OK(ctx, dro_data_examples(data, DRO_TRAIN, &e[0]));
-    check_columns(&e[0], 4);
+    assert_int_equal(data->features, 5);
+    check_columns(&e[0], 5);
+    check_tail(&e[0], 5);
     float first[4000];
-    memcpy(first, e[0].x, sizeof first);
+    for (int i = 0; i < 4000; i++)
+        first[i] = e[0].x[i / 4 * 5 + (i % 4 ? i % 4 + 1 : 0)];
     dro_data_close(data);
     snprintf(spec, sizeof spec, "libsvm:%s", in_dir("rows.svm"));
     OK(ctx, dro__data_for_training(ctx, spec, &data));

@@ -22,7 +22,9 @@
  *     seed=N                seed of the holdout and of flip
  *     scale=WORD            tables: how columns are scaled, by statistics of the training rows.
  *                           robust: by mean and standard deviation, both computed after clipping
- *                           outliers; values beyond 3 deviations are compressed to less than 6.
+ *                           outliers; values beyond 3 deviations are compressed to less than 6;
+ *                           a csv column with ten or more outliers has a second feature that
+ *                           grows with their logarithm.
  *                           standard: by plain mean and standard deviation. none: not at all.
  *                           Sparse columns are divided but not centred. The default is robust for
  *                           csv, and none for npy, libsvm and arrays, except in a training run,

@@ -13,6 +13,7 @@ enum {
     DRO__CSV_CATEGORIES_MAX = 65536,
     DRO__CSV_MANY = 50,        /* categories: those of one row are merged */
     DRO__CSV_MISSING = 10,     /* missing numbers of a column: from here on it has an indicator */
+    DRO__CSV_TAIL = 10,        /* outliers of a column: from here on they have a feature */
     DRO__CSV_ROW_MAX = 1 << 26 /* bytes */
 };
 
@@ -165,16 +166,18 @@ dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first,
 /* What the rows of training show of a column. A column is numeric if every cell of the file is a
  * number or missing, or if all are formatted numbers, or dates of which more than DRO__CSV_MANY
  * differ, and it is not named in categorical=. Then it is one feature, (x - centre) * factor and
- * the limit of scale.h, 0 where missing, and an indicator of that if training has DRO__CSV_MISSING
- * such rows; with scale=none it is x, the mean where missing. Any other is one indicator per
- * category, in the order of their bytes, one for "missing" if training has that, and one for a
- * category that training did not have. Of more than DRO__CSV_MANY categories those of one row have
- * that last one, too; a column of more than DRO__CSV_CATEGORIES_MAX is left out. */
+ * the limit of scale.h, 0 where missing; with scale=none it is x, the mean where missing. If
+ * training has DRO__CSV_MISSING such rows, an indicator of that follows; if it has DRO__CSV_TAIL
+ * outliers, how far beyond the limit the value is. Any other is one indicator per category, in the
+ * order of their bytes, one for "missing" if training has that, and one for a category that
+ * training did not have. Of more than DRO__CSV_MANY categories those of one row have that last one,
+ * too; a column of more than DRO__CSV_CATEGORIES_MAX is left out. */
 typedef struct dro__column {
     bool numeric;
     bool missing; /* it has an indicator of missing values: text with one, numbers with many */
     bool left_out, dropped; /* the label, or a column of drop=; dropped: the latter */
     bool plain, limited;    /* plain: not scaled */
+    bool tail;              /* limited, with a feature for how far beyond the limit */
     bool commas;            /* numbers may have a decimal comma */
     bool formatted;         /* dro__csv_formatted(): all cells, and not all are plain numbers */
     bool may_count;         /* not named in categorical= */
@@ -186,6 +189,7 @@ typedef struct dro__column {
     double centre, factor;
     double *sample, low, high; /* values that the fences come from; the fences */
     size_t sampled;
+    int64_t outliers;                 /* values of training beyond the fences */
     int64_t odd_row;                  /* the first row with a number that is not finite, or -1 */
     int64_t numbers, texts, text_row; /* of the whole file; the first row with a text, or -1 */
     dro__names categories;
@@ -216,6 +220,8 @@ dro_status dro__csv_learn(const dro__csv *csv, const dro__csv_form *form, const 
                           int64_t count, dro__columns *columns);
 /* A cell; slow. */
 const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column);
+/* Features of a row that may differ from 0, at most. */
+size_t dro__columns_entries(const dro__columns *columns);
 void dro__columns_free(dro__columns *columns);
 uint64_t dro__columns_bytes(const dro__columns *columns);
 /* What is encoded, and how. */

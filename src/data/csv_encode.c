@@ -201,7 +201,8 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
     c->centre = c->spread.mean;
     c->factor = dro__spread_scale(&c->spread);
     c->missing = !c->plain && c->gone >= DRO__CSV_MISSING;
-    c->features = 1 + c->missing;
+    c->tail = c->outliers >= DRO__CSV_TAIL;
+    c->features = 1 + c->missing + c->tail;
     return DRO_OK;
 }
 
@@ -261,8 +262,10 @@ static dro_status take_rows(const dro__csv *csv, const dro__csv_form *form, cons
                 DRO_TRY(take_cell(csv, cell, c));
             else if (c->numeric && !second)
                 take_number(c, cell, i % step == 0);
-            else if (c->numeric && c->sample && dro__csv_value(c, cell, &value))
+            else if (c->numeric && c->sample && dro__csv_value(c, cell, &value)) {
                 dro__spread_add(&c->spread, fmin(fmax(value, c->low), c->high));
+                c->outliers += value < c->low || value > c->high;
+            }
         }
     }
     return DRO_OK;
@@ -336,54 +339,76 @@ uint64_t dro__columns_bytes(const dro__columns *cols)
 
 /* ---- encoding ---- */
 
-/* A cell sets at most one feature: which, and its value (0: none). */
+/* What a cell makes of its column's features: one of them, the others are 0; of a number beyond the
+ * limit the last one too. */
+typedef struct encoded {
+    size_t feature, last;
+    float value, beyond; /* 0: none */
+} encoded;
+
+static dro_status encode_number(const dro__csv_encoder *e, int64_t row, size_t k, const char *cell,
+                                encoded *to)
+{
+    const dro__columns *cols = e->columns;
+    const dro__column *c = &cols->at[k];
+    const char *expected = cols->number ? cols->number : "a number, as in training";
+    double number;
+    if (!dro__csv_value(c, cell, &number))
+        return dro__csv_bad_cell(e->csv, row, k, cell,
+                                 c->date ? "a date, as in training" : expected);
+    number = c->plain ? number : (number - c->centre) * c->factor;
+    to->value = (float)(c->limited ? dro__limited(number) : number);
+    to->beyond = (float)(c->tail ? dro__beyond(number) : 0);
+    if (!isfinite(to->value) || !isfinite(to->beyond))
+        return dro__csv_bad_cell(e->csv, row, k, cell, "a finite number near those of training");
+    return DRO_OK;
+}
+
 static dro_status encode_cell(const dro__csv_encoder *e, int64_t row, size_t k, const char *cell,
-                              size_t *feature, float *value)
+                              encoded *to)
 {
     const dro__csv *csv = e->csv;
     const dro__missing *missing = e->missing;
     const dro__columns *cols = e->columns;
     const dro__column *c = &cols->at[k];
     bool gone = dro__csv_missing(missing, cell) || (c->blanks && dro__csv_blank(cell));
-    *feature = c->feature;
-    *value = 0;
+    *to = (encoded){.feature = c->feature, .last = c->feature + c->features - 1};
     if (gone && missing->refuse)
         return dro__csv_bad_cell(csv, row, k, cell, "a value, because of missing=refuse");
-    if (c->numeric && !gone) {
-        double number;
-        const char *expected = cols->number ? cols->number : "a number, as in training";
-        if (!dro__csv_value(c, cell, &number))
-            return dro__csv_bad_cell(csv, row, k, cell,
-                                     c->date ? "a date, as in training" : expected);
-        number = c->plain ? number : (number - c->centre) * c->factor;
-        *value = (float)(c->limited ? dro__limited(number) : number);
-        if (!isfinite(*value))
-            return dro__csv_bad_cell(csv, row, k, cell, "a finite number near those of training");
-    }
+    if (c->numeric && !gone)
+        return encode_number(e, row, k, cell, to);
     if (c->numeric) { /* a missing number: the mean, which is 0 when scaled, and its indicator */
-        *feature += gone && c->missing;
-        *value = gone ? (c->missing ? 1.0f : c->plain ? (float)c->centre : 0.0f) : *value;
+        to->feature += c->missing;
+        to->value = c->missing ? 1.0f : c->plain ? (float)c->centre : 0.0f;
         return DRO_OK;
     }
     int32_t known = gone ? -1 : dro__names_find(&c->categories, cell, strlen(cell));
     size_t unseen = c->categories.count + c->missing;
     size_t place = known >= 0 ? (size_t)c->rank[known] : gone ? c->categories.count : unseen;
-    *feature += place;
-    *value = 1;
+    to->feature += place;
+    to->value = 1;
     if (cols->unseen && place == unseen && !(gone && c->missing))
         cols->unseen[k]++;
     return DRO_OK;
 }
 
+size_t dro__columns_entries(const dro__columns *cols)
+{
+    size_t entries = 0;
+    for (size_t k = 0; k < cols->count; k++)
+        entries += cols->at[k].left_out ? 0 : 1 + (size_t)cols->at[k].tail;
+    return entries;
+}
+
 static dro_status reserve(const dro__csv *csv, const dro__columns *cols, bool dense, dro__table *t)
 {
-    size_t n = (size_t)t->n, cells;
-    double bytes = (double)n * (dense ? 4.0 * (double)cols->features : 8.0 * (double)cols->count);
+    size_t n = (size_t)t->n, cells, most = dro__columns_entries(cols);
+    double bytes = (double)n * (dense ? 4.0 * (double)cols->features : 8.0 * (double)most);
     DRO_TRY(dro__fits(csv->ctx, csv->name, bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX));
     if (dense) {
         if (!__builtin_mul_overflow(n, cols->features, &cells))
             t->x = dro__alloc(cells, sizeof *t->x);
-    } else if (!__builtin_mul_overflow(n, cols->count, &cells)) {
+    } else if (!__builtin_mul_overflow(n, most, &cells)) {
         t->starts = dro__alloc(n + 1, sizeof *t->starts);
         t->columns = dro__alloc(cells, sizeof *t->columns);
         t->values = dro__alloc(cells, sizeof *t->values);
@@ -394,23 +419,30 @@ static dro_status reserve(const dro__csv *csv, const dro__columns *cols, bool de
     return DRO_OK;
 }
 
+static void put_entry(dro__table *t, size_t feature, float value, size_t *count)
+{
+    t->columns[*count] = (int32_t)feature;
+    t->values[(*count)++] = value;
+}
+
 dro_status dro__csv_encode_row(const dro__csv_encoder *e, int64_t row, const char **cell, float *x,
                                dro__table *t, size_t *count)
 {
     const dro__columns *cols = e->columns;
     const char *p = *cell;
-    size_t feature;
-    float value;
+    encoded c;
     for (size_t k = 0; k < cols->count; k++, p = dro__csv_next(p)) {
         if (cols->at[k].left_out)
             continue;
-        DRO_TRY(encode_cell(e, row, k, p, &feature, &value));
-        if (x) {
-            x[feature] = value;
-        } else if (value != 0) {
-            t->columns[*count] = (int32_t)feature;
-            t->values[(*count)++] = value;
-        }
+        DRO_TRY(encode_cell(e, row, k, p, &c));
+        if (x)
+            x[c.feature] = c.value;
+        else if (c.value != 0)
+            put_entry(t, c.feature, c.value, count);
+        if (x && c.beyond != 0)
+            x[c.last] = c.beyond;
+        else if (c.beyond != 0)
+            put_entry(t, c.last, c.beyond, count);
     }
     *cell = p;
     return DRO_OK;
@@ -446,7 +478,8 @@ dro_status dro__csv_encode(const dro__csv_encoder *e, bool dense, dro__table *t)
     const char *cell = csv->cells;
     size_t count = 0;
     DRO_TRY(reserve(csv, cols, dense, t));
-    entry *scratch = cols->mixed && !dense ? dro__alloc(cols->count, sizeof *scratch) : NULL;
+    size_t most = dro__columns_entries(cols);
+    entry *scratch = cols->mixed && !dense ? dro__alloc(most, sizeof *scratch) : NULL;
     if (cols->mixed && !dense && !scratch)
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory to sort its columns", csv->name);
     dro_status status = DRO_OK;

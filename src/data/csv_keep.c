@@ -8,11 +8,12 @@
  *     csv 1 COLUMNS LABEL header|plain classes|real dense|sparse MISSING
  *     label NAME
  *     dropped NAME
- *     limited|number|plain NAME CENTRE FACTOR      (behind the first word: a comma where decimal
- *                                                  commas are read, before it $ and the unit of
- *                                                  formatted numbers, @ and the order of dates;
- *                                                  last ? with an indicator of missing values)
- *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
+ *     limited|tailed|number|plain NAME CENTRE FACTOR
+ *     words NAME missing|whole COUNT CATEGORY ...
+ *
+ * One line for each column. tailed: limited, with a feature for what is beyond the limit. Behind
+ * the first word of a column of numbers: $ and the unit of formatted numbers, @ and the order of
+ * dates; then a comma where decimal commas are read; last ? with an indicator of missing values.
  *
  * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header
  * the columns of a file are found by their names and others are skipped; without, by their
@@ -76,7 +77,9 @@ static const char *kind_of(const dro__column *c)
         return c->dropped ? "dropped" : "label";
     if (!c->numeric)
         return "words";
-    return c->plain ? "plain" : c->limited ? "limited" : "number";
+    if (c->limited)
+        return c->tail ? "tailed" : "limited";
+    return c->plain ? "plain" : "number";
 }
 
 static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *c, const char *name)
@@ -273,7 +276,8 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
     c->dropped = strcmp(word, "dropped") == 0;
     c->left_out = c->dropped || strcmp(word, "label") == 0;
     c->plain = strcmp(word, "plain") == 0;
-    c->limited = strcmp(word, "limited") == 0;
+    c->tail = strcmp(word, "tailed") == 0;
+    c->limited = c->tail || strcmp(word, "limited") == 0;
     c->numeric = c->plain || c->limited || strcmp(word, "number") == 0;
     c->odd_row = -1;
     c->blanks = c->numeric && strcmp(kept->missing, "refuse") != 0;
@@ -289,7 +293,7 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
     if (c->numeric) {
         DRO_TRY(next_number(w, &c->centre));
         DRO_TRY(next_number(w, &c->factor));
-        c->features = 1 + c->missing;
+        c->features = 1 + c->missing + c->tail;
     } else if (!c->left_out) {
         DRO_TRY(read_categories(w, c));
     }

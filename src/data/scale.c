@@ -16,6 +16,12 @@ double dro__limited(double x)
     return size > DRO__LIMIT ? copysign(DRO__LIMIT * (2 - DRO__LIMIT / size), x) : x;
 }
 
+double dro__beyond(double x)
+{
+    double size = fabs(x);
+    return size > DRO__LIMIT ? copysign(log(size / DRO__LIMIT), x) : 0;
+}
+
 /* ---- outliers ---- */
 
 static int by_value(const void *a, const void *b)

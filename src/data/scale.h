@@ -5,8 +5,9 @@
  * common one, where that is nearly all), moved outwards by their distance. A normal column has
  * nothing beyond them; in a column with a heavy tail they keep a few values from setting the scale
  * of all others. What is then more than DRO__LIMIT from 0 is compressed to less than twice that
- * (dro__limited): order is kept, and no value can dominate a linear model. A constant column
- * becomes 0.
+ * (dro__limited): order is kept, and no value can dominate a linear model. Where a column of csv
+ * has many values beyond its fences, a second feature grows with their logarithm (dro__beyond): the
+ * model learns what a long tail says. A constant column becomes 0.
  *
  * Sparse columns are divided and not centred, so zeros stay zeros: by the root of the mean square
  * over all rows, a value of the usual size counted once more. A rare feature is thus scaled up. */
@@ -25,6 +26,8 @@ size_t dro__sample_most(int64_t rows, size_t columns);
 
 /* x up to the limit L, beyond it L (2 - L/|x|) with the sign of x: smooth, rising, below 2 L. */
 double dro__limited(double x);
+/* log(|x| / L) with the sign of x beyond the limit L, 0 up to it: how far beyond x is. */
+double dro__beyond(double x);
 
 /* The range beyond which values are outliers; sorts the values. Without any, or if all are alike:
  * everything. */

@@ -250,9 +250,10 @@ static dro_status open_rows(dro__row_reader *r)
     s->row.columns = s->learned.columns;
     s->row.columns_line = s->learned.columns_line;
     s->encoding = dro__columns_bytes(&s->columns) + dro__names_bytes(&s->classes) +
-                  s->columns.count * (sizeof *r->row.columns + sizeof *r->row.values);
+                  2 * s->columns.count * (sizeof *r->row.columns + sizeof *r->row.values);
     r->longest = s->lines.longest;
     r->data.features = s->columns.features;
+    size_t most = dro__columns_entries(&s->columns);
     for (size_t k = 0; k < s->columns.count; k++)
         r->per_row += !s->columns.at[k].left_out;
     s->pair[0] = "other";
@@ -261,8 +262,8 @@ static dro_status open_rows(dro__row_reader *r)
     r->class_count = s->labels == ONE ? 2 : (int32_t)s->classes.count;
     r->row.targets = dro__alloc(1, sizeof *r->row.targets);
     r->row.starts = dro__alloc(2, sizeof *r->row.starts);
-    r->row.columns = dro__alloc(s->columns.count, sizeof *r->row.columns);
-    r->row.values = dro__alloc(s->columns.count, sizeof *r->row.values);
+    r->row.columns = dro__alloc(most, sizeof *r->row.columns);
+    r->row.values = dro__alloc(most, sizeof *r->row.values);
     if (!r->row.targets || !r->row.starts || !r->row.columns || !r->row.values)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %zu columns", s->columns.count);
     return DRO_OK;

@@ -1,7 +1,7 @@
 /* The encoding of a table's columns (src/data/csv.h) as ONNX operators: a number becomes
  * (x - centre) * factor, limited, and 0 where it is NaN, with an indicator of that beside it if
- * training had many; a word the place of its category,
- * one-hot. */
+ * training had many, and how far beyond the limit it is, if many were; a word the place of its
+ * category, one-hot. */
 #include "csv.h"
 #include "onnx.h"
 
@@ -36,12 +36,29 @@ static void limit(dro__buffer *graph, size_t k, const char *from, const char *to
     dro__onnx_node(graph, "Where", DRO__NAMES(within, from, beyond), to, NULL);
 }
 
+/* log(|x| / L) with the sign of x beyond the limit L, 0 up to it and where x is NaN
+ * (dro__beyond). */
+static void beyond(dro__buffer *graph, size_t k, const char *from, const char *to)
+{
+    char size[NAME], within[NAME], ratio[NAME], log[NAME], sign[NAME], rest[NAME], zero[NAME];
+    scalar(graph, one(zero, "zero", k), 0);
+    dro__onnx_node(graph, "Abs", DRO__NAMES(from), one(size, "away_size", k), NULL);
+    dro__onnx_node(graph, "Greater", DRO__NAMES(size, "limit"), one(within, "outside", k), NULL);
+    dro__onnx_node(graph, "Div", DRO__NAMES(size, "limit"), one(ratio, "times", k), NULL);
+    dro__onnx_node(graph, "Log", DRO__NAMES(ratio), one(log, "log", k), NULL);
+    dro__onnx_node(graph, "Sign", DRO__NAMES(from), one(sign, "side", k), NULL);
+    dro__onnx_node(graph, "Mul", DRO__NAMES(sign, log), one(rest, "past", k), NULL);
+    dro__onnx_node(graph, "Where", DRO__NAMES(within, rest, zero), to, NULL);
+}
+
 /* A column of numbers: (batch, 1), NaN where missing. */
 static void number(dro__buffer *graph, const dro__column *c, const char *input, size_t k,
                    const char *to)
 {
     char centre[NAME], factor[NAME], away[NAME], scaled[NAME], cut[NAME], gone[NAME], none[NAME],
-        filled[NAME], mark[NAME];
+        filled[NAME], mark[NAME], tail[NAME];
+    const char *parts[4] = {one(filled, "filled", k)};
+    size_t count = 1;
     dro__onnx_input(graph, input, DRO__ONNX_FLOAT, DRO__INTS(1), 1);
     scalar(graph, one(none, "missing", k), c->plain ? c->centre : 0);
     const char *value = input;
@@ -58,14 +75,22 @@ static void number(dro__buffer *graph, const dro__column *c, const char *input, 
     }
     dro__onnx_node(graph, "IsNaN", DRO__NAMES(input), one(gone, "gone", k), NULL);
     dro__onnx_node(graph, "Where", DRO__NAMES(gone, none, value),
-                   c->missing ? one(filled, "filled", k) : to, NULL);
-    if (!c->missing)
-        return;
-    dro__buffer type = {0}, axis = {0};
-    dro__onnx_int(&type, "to", DRO__ONNX_FLOAT);
-    dro__onnx_node(graph, "Cast", DRO__NAMES(gone), one(mark, "mark", k), &type);
-    dro__onnx_int(&axis, "axis", 1);
-    dro__onnx_node(graph, "Concat", DRO__NAMES(filled, mark), to, &axis);
+                   c->missing || c->tail ? filled : to, NULL);
+    if (c->missing) {
+        dro__buffer type = {0};
+        dro__onnx_int(&type, "to", DRO__ONNX_FLOAT);
+        dro__onnx_node(graph, "Cast", DRO__NAMES(gone), one(mark, "mark", k), &type);
+        parts[count++] = mark;
+    }
+    if (c->tail) {
+        beyond(graph, k, scaled, one(tail, "tail", k));
+        parts[count++] = tail;
+    }
+    if (count > 1) {
+        dro__buffer axis = {0};
+        dro__onnx_int(&axis, "axis", 1);
+        dro__onnx_node(graph, "Concat", parts, to, &axis);
+    }
 }
 
 /* The texts of a missing value, in every case of their letters. */
