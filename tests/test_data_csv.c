@@ -722,6 +722,53 @@ static void test_csv_latin1_long(void **state)
     free(text);
 }
 
+/* How many first columns of a table with these names are left out, where all columns but the last
+ * two count the rows. */
+static int indexes(const char *header, const char *options)
+{
+    dro_examples train, test;
+    char text[1024];
+    int columns = 1, before = 0;
+    for (const char *c = header; *c; c++)
+        columns += *c == ',';
+    snprintf(text, sizeof text, "%s\n", header);
+    for (int i = 0; i < 12; i++) {
+        for (int k = 0; k < columns - 2; k++)
+            snprintf(text + strlen(text), 40, "%d,", i + k);
+        snprintf(text + strlen(text), 40, "%d,%s\n", i * i % 5, i % 2 ? "b" : "a");
+    }
+    char spec[64];
+    snprintf(spec, sizeof spec, ",label=y,scale=none%s", options);
+    dro_data *data = opened(spec_for("csv", text, spec), &train, &test);
+    for (const char *remark; (remark = dro_data_remark(data, before)); before++)
+        assert_non_null(strstr(remark, "counts the rows: it is left out"));
+    if (!*options)
+        assert_int_equal(info_of(data).features, columns - 1 - before);
+    dro_data_close(data);
+    return before;
+}
+
+static void test_csv_indexes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "",           "Unnamed: 0", "X",   "Id", "PassengerId", "row_id", "Row ID",
+        "customerID", "RowNumber",  "obs", "#"};
+    static const char *const others[] = {"t", "year", "paid", "PAID", "day", "id2", "grid"};
+    char header[64];
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        snprintf(header, sizeof header, "%s,x,y", names[k]);
+        assert_int_equal(indexes(header, ""), 1);
+    }
+    for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) {
+        snprintf(header, sizeof header, "%s,x,y", others[k]);
+        assert_int_equal(indexes(header, ""), 0);
+    }
+    assert_int_equal(indexes("Unnamed: 0.1,Unnamed: 0,id,x,y", ""), 3);
+    assert_int_equal(indexes("id,day,row,x,y", ""), 1); /* the first columns only */
+    assert_int_equal(indexes(",id,x,y", ",categorical=id"), 1);
+}
+
 /* Rows without a label, and a first column that counts the rows. */
 static void test_csv_left_out(void **state)
 {
@@ -752,15 +799,33 @@ static void test_csv_left_out(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_first_line),    TEST(test_csv_bytes),        TEST(test_csv_latin1_long),
-    TEST(test_csv_cells),         TEST(test_csv_scikit),       TEST(test_csv_forms),
-    TEST(test_csv_limits),        TEST(test_csv_values),       TEST(test_csv_groups),
-    TEST(test_csv_weights),       TEST(test_csv_real),         TEST(test_csv_left_out),
-    TEST(test_csv_header_twice),  TEST(test_csv_header_order), TEST(test_csv_endless),
-    TEST(test_csv_nan),           TEST(test_csv_wide),         TEST(test_csv_single),
-    TEST(test_csv_dates),         TEST(test_csv_bad),          TEST(test_csv_text_among_numbers),
-    TEST(test_csv_many_texts),    TEST(test_csv_spaces),       TEST(test_csv_holdout_unseen),
-    TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
+    TEST(test_csv_first_line),
+    TEST(test_csv_bytes),
+    TEST(test_csv_latin1_long),
+    TEST(test_csv_cells),
+    TEST(test_csv_scikit),
+    TEST(test_csv_forms),
+    TEST(test_csv_limits),
+    TEST(test_csv_values),
+    TEST(test_csv_groups),
+    TEST(test_csv_weights),
+    TEST(test_csv_real),
+    TEST(test_csv_left_out),
+    TEST(test_csv_indexes),
+    TEST(test_csv_header_twice),
+    TEST(test_csv_header_order),
+    TEST(test_csv_endless),
+    TEST(test_csv_nan),
+    TEST(test_csv_wide),
+    TEST(test_csv_single),
+    TEST(test_csv_dates),
+    TEST(test_csv_bad),
+    TEST(test_csv_text_among_numbers),
+    TEST(test_csv_many_texts),
+    TEST(test_csv_spaces),
+    TEST(test_csv_holdout_unseen),
+    TEST(test_csv_holdout_kinds),
+    TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

@@ -261,36 +261,54 @@ static dro_status mark_columns(const dro_data *d, dro__csv_form *f, const dro__c
     return DRO_OK;
 }
 
+/* Names that programs and people give to a number of the row: PassengerId and row_id, too. */
 static bool names_index(const char *name)
 {
-    static const char *const names[] = {"",         "unnamed: 0", "index", "id",
-                                        "rownames", "row",        "rowid"};
+    static const char *const names[] = {"",  "index", "id", "row", "rowid", "rownames", "rownumber",
+                                        "x", "#",     "no", "no.", "nr",    "obs",      "...1"};
+    size_t length = strlen(name);
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
         if (strcasecmp(name, names[k]) == 0)
             return true;
-    return false;
+    if (strncasecmp(name, "unnamed:", 8) == 0)
+        return true;
+    if (length < 3 || strcasecmp(name + length - 2, "id") != 0)
+        return false;
+    char before = name[length - 3];
+    return strchr("_ -.", before) || (islower((unsigned char)before) && name[length - 2] == 'I');
 }
 
-dro_status dro__csv_form_index(dro__csv_form *f, const dro__csv *csv, bool *found)
+static bool counts_rows(const dro__csv *csv, size_t column)
 {
     enum { ROWS_LEAST = 10 };
     const char *cell = csv->cells;
     double first = 0, value;
-    *found = csv->header && names_index(csv->header) && f->label != 0 && csv->columns > 2 &&
-             !(f->grouped && f->group == 0) && f->weight != 0 && !(f->marks && f->marks[0]) &&
-             csv->rows >= ROWS_LEAST;
-    for (int64_t i = 0; i < csv->rows && *found; i++) {
-        *found = dro__csv_number(cell, false, &value) && (i == 0 || value == first + (double)i);
-        first = i == 0 ? value : first;
-        for (size_t k = 0; k < csv->columns; k++)
-            cell = dro__csv_next(cell);
+    for (int64_t i = 0; i < csv->rows; i++)
+        for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
+            if (k != column)
+                continue;
+            if (!dro__csv_number(cell, false, &value) || (i > 0 && value != first + (double)i))
+                return false;
+            first = i == 0 ? value : first;
+        }
+    return csv->rows >= ROWS_LEAST;
+}
+
+dro_status dro__csv_form_index(dro__csv_form *f, const dro__csv *csv, size_t *count)
+{
+    const char *name = csv->header;
+    for (*count = 0; name && *count + 2 < csv->columns; (*count)++, name = dro__csv_next(name)) {
+        size_t k = *count;
+        bool used = k == f->label || k == f->weight || (f->grouped && k == f->group) ||
+                    (f->marks && f->marks[k]);
+        if (used || !names_index(name) || !counts_rows(csv, k))
+            return DRO_OK;
+        if (!f->marks)
+            f->marks = dro__alloc(csv->columns, 1);
+        if (!f->marks)
+            return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
+        f->marks[k] = DRO__MARK_DROP;
     }
-    if (*found && !f->marks)
-        f->marks = dro__alloc(csv->columns, 1);
-    if (*found && !f->marks)
-        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
-    if (*found)
-        f->marks[0] = DRO__MARK_DROP;
     return DRO_OK;
 }
 

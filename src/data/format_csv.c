@@ -228,14 +228,15 @@ static bool choose_dense(const reader *r)
 static dro_status clean(reader *r, dro__csv *csv)
 {
     char name[64];
-    bool index = false, train = csv == &r->train;
+    bool train = csv == &r->train;
+    size_t index = 0;
     if (r->d->given || r->form.label == DRO__CSV_NO_COLUMN)
         return DRO_OK;
     if (train)
         DRO_TRY(dro__csv_form_index(&r->form, csv, &index));
-    if (index)
+    for (size_t k = 0; k < index; k++)
         DRO_TRY(dro__remark(r->d, "%s counts the rows: it is left out",
-                            dro__csv_column_name(csv, 0, name, sizeof name)));
+                            dro__csv_column_name(csv, k, name, sizeof name)));
     if (r->form.missing.refuse)
         return DRO_OK;
     int64_t rows = csv->rows, gone = dro__csv_leave_out(csv, r->form.label, &r->form.missing);
