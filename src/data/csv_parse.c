@@ -3,7 +3,8 @@
  *
  * Cells are trimmed of blanks, unless quoted; a quoted cell may hold separators, newlines and
  * doubled quotes; lines end in LF or CRLF; a byte-order mark and blank lines are skipped. Where the
- * separator is a space, so is a run of them, and those at either end of a line separate nothing.
+ * separator is a space, so is a run of spaces and tabs, and those at either end of a line separate
+ * nothing.
  * Every row must have as many cells as the first, and no more than DRO__CSV_ROW_MAX bytes. */
 #include "csv.h"
 
@@ -60,23 +61,30 @@ void dro__csv_take_header(dro__csv *csv)
     csv->first++;
 }
 
-static bool is_blank(const cutter *c, char byte)
+static bool separates(char separator, char byte)
 {
-    return (byte == ' ' || byte == '\t' || byte == '\r') && byte != c->separator;
+    return byte == separator || (separator == ' ' && byte == '\t');
 }
 
-/* Blanks, and spaces that separate cells. */
-static void skip_blanks(cutter *c)
+static bool is_blank(const cutter *c, char byte)
 {
-    while (c->from < c->end && (is_blank(c, *c->from) || *c->from == ' '))
-        c->from++;
+    return (byte == ' ' || byte == '\t' || byte == '\r') && !separates(c->separator, byte);
+}
+
+/* Blanks, and spaces and tabs of which a run separates cells. */
+static char *after_blanks(const cutter *c)
+{
+    char *p = c->from;
+    while (p < c->end && (is_blank(c, *p) || (c->separator == ' ' && separates(' ', *p))))
+        p++;
+    return p;
 }
 
 /* At the end of a cell: true if another cell of the row follows. */
 static bool step_over(cutter *c)
 {
     if (c->separator == ' ')
-        skip_blanks(c);
+        c->from = after_blanks(c);
     if (c->from == c->end)
         return false;
     if (c->separator == ' ' && *c->from != '\n')
@@ -90,7 +98,7 @@ static bool step_over(cutter *c)
 static dro_status plain_cell(cutter *c, bool *more)
 {
     char *start = c->to;
-    while (c->from < c->end && *c->from != c->separator && *c->from != '\n')
+    while (c->from < c->end && !separates(c->separator, *c->from) && *c->from != '\n')
         *c->to++ = *c->from++;
     while (c->to > start && is_blank(c, c->to[-1]))
         c->to--;
@@ -115,7 +123,7 @@ static dro_status quoted_cell(cutter *c, bool *more)
     }
     while (c->from < c->end && is_blank(c, *c->from))
         c->from++;
-    if (c->from < c->end && *c->from != c->separator && *c->from != '\n') {
+    if (c->from < c->end && !separates(c->separator, *c->from) && *c->from != '\n') {
         char shown[48];
         return dro__fail(csv->ctx, DRO_ERR_DATA,
                          "%s: line %lld: %s after a closing quote: expected '%s' or the end of the "
@@ -129,6 +137,15 @@ static dro_status quoted_cell(cutter *c, bool *more)
     return DRO_OK;
 }
 
+/* What may mend rows of different widths. */
+static const char *advice(const cutter *c)
+{
+    if (c->csv->columns == 1)
+        return " (remove lines before the table; sep= names another separator)";
+    return c->separator == '\t' ? " (sep=space takes runs of spaces and tabs as one separator)"
+                                : "";
+}
+
 static dro_status cut_row(cutter *c)
 {
     dro__csv *csv = c->csv;
@@ -138,7 +155,7 @@ static dro_status cut_row(cutter *c)
     DRO_TRY(dro__grow(csv->ctx, (void **)&csv->lines, &csv->line_capacity, (size_t)csv->rows + 1,
                       sizeof *csv->lines));
     do {
-        skip_blanks(c);
+        c->from = after_blanks(c);
         bool quoted = c->from < c->end && *c->from == '"';
         DRO_TRY(quoted ? quoted_cell(c, &more) : plain_cell(c, &more));
         if (++count > DRO__CSV_COLUMNS_MAX)
@@ -153,9 +170,7 @@ static dro_status cut_row(cutter *c)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
                          "%s: line %lld: %zu cells: expected %zu, as in line %lld%s", csv->name,
                          (long long)line, count, csv->columns, (long long)csv->columns_line,
-                         csv->columns == 1 ? " (remove lines before the table; sep= names another "
-                                             "separator)"
-                                           : "");
+                         advice(c));
     csv->lines[csv->rows++] = line;
     return DRO_OK;
 }
@@ -163,9 +178,7 @@ static dro_status cut_row(cutter *c)
 /* Skips a line of blanks, if it is one. */
 static bool blank_line(cutter *c)
 {
-    char *p = c->from;
-    while (p < c->end && (is_blank(c, *p) || *p == ' '))
-        p++;
+    char *p = after_blanks(c);
     if (p < c->end && *p != '\n')
         return false;
     c->line += p < c->end;
@@ -271,7 +284,7 @@ static void follow_quotes(const char *p, const char *end, char separator, bool *
             fresh = false;
         } else {
             bool blank = *p == ' ' || *p == '\t' || *p == '\r';
-            fresh = *p == separator || (fresh && blank);
+            fresh = separates(separator, *p) || (fresh && blank);
         }
     }
 }
