@@ -111,6 +111,24 @@ static void test_all_learned(void **state)
     dro_data_close(data);
 }
 
+/* A column that counts the first rows is no feature, if it is named like an index. */
+static void test_index(void **state)
+{
+    static const char *const names[] = {"Id", "day"};
+    (void)state;
+    for (int named = 0; named < 2; named++) {
+        FILE *f = fopen(in_dir("counted"), "w");
+        assert_non_null(f);
+        fprintf(f, "%s,x,y\n", names[named]);
+        for (int i = 0; i < 40; i++)
+            fprintf(f, "%d,%d,%s\n", i + 1, i * i % 7, i % 3 ? "yes" : "no");
+        assert_int_equal(fclose(f), 0);
+        dro_stream *s = streamed(spec_with("counted,label=y,learn=20"));
+        assert_int_equal(dro_stream_features(s), 1 + named);
+        dro_stream_close(s);
+    }
+}
+
 /* The first rows are a training file, the others its test file. */
 static dro_data *apart(dro_examples *train, dro_examples *test)
 {
@@ -323,8 +341,9 @@ static void test_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_all_learned), TEST(test_first_learned), TEST(test_pipe),   TEST(test_labels),
-    TEST(test_bad),         TEST(test_spec),          TEST(test_memory), TEST(test_numbers),
+    TEST(test_all_learned), TEST(test_index),  TEST(test_first_learned),
+    TEST(test_pipe),        TEST(test_labels), TEST(test_bad),
+    TEST(test_spec),        TEST(test_memory), TEST(test_numbers),
 };
 
 CHECK_MAIN(tests)

@@ -155,8 +155,8 @@ dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
 /* Takes the header off and finds the columns. */
 dro_status dro__csv_form_fit(const dro_data *data, dro__csv_form *form, dro__csv *csv);
 /* The first columns that have no name, or that of an index, and count the rows are marked as
- * dropped; *count says how many. */
-dro_status dro__csv_form_index(dro__csv_form *form, const dro__csv *csv, size_t *count);
+ * dropped, with a remark. */
+dro_status dro__csv_form_index(dro_data *data, dro__csv_form *form, const dro__csv *csv);
 /* A second file: its columns are brought into the order of the first, by name if it has a header
  * (letters of any case, columns that the first does not have are left out). */
 dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first, dro__csv *csv);

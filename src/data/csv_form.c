@@ -294,11 +294,11 @@ static bool counts_rows(const dro__csv *csv, size_t column)
     return csv->rows >= ROWS_LEAST;
 }
 
-dro_status dro__csv_form_index(dro__csv_form *f, const dro__csv *csv, size_t *count)
+dro_status dro__csv_form_index(dro_data *d, dro__csv_form *f, const dro__csv *csv)
 {
     const char *name = csv->header;
-    for (*count = 0; name && *count + 2 < csv->columns; (*count)++, name = dro__csv_next(name)) {
-        size_t k = *count;
+    char shown[64];
+    for (size_t k = 0; name && k + 2 < csv->columns; k++, name = dro__csv_next(name)) {
         bool used = k == f->label || k == f->weight || (f->grouped && k == f->group) ||
                     (f->marks && f->marks[k]);
         if (used || !names_index(name) || !counts_rows(csv, k))
@@ -308,6 +308,8 @@ dro_status dro__csv_form_index(dro__csv_form *f, const dro__csv *csv, size_t *co
         if (!f->marks)
             return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
         f->marks[k] = DRO__MARK_DROP;
+        DRO_TRY(dro__remark(d, "%s counts the rows: it is left out",
+                            dro__csv_column_name(csv, k, shown, sizeof shown)));
     }
     return DRO_OK;
 }

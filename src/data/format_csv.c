@@ -227,16 +227,11 @@ static bool choose_dense(const reader *r)
 /* Of a file to train on, or its test= file: rows without a label, and an index of the rows. */
 static dro_status clean(reader *r, dro__csv *csv)
 {
-    char name[64];
     bool train = csv == &r->train;
-    size_t index = 0;
     if (r->d->given || r->form.label == DRO__CSV_NO_COLUMN)
         return DRO_OK;
     if (train)
-        DRO_TRY(dro__csv_form_index(&r->form, csv, &index));
-    for (size_t k = 0; k < index; k++)
-        DRO_TRY(dro__remark(r->d, "%s counts the rows: it is left out",
-                            dro__csv_column_name(csv, k, name, sizeof name)));
+        DRO_TRY(dro__csv_form_index(r->d, &r->form, csv));
     if (r->form.missing.refuse)
         return DRO_OK;
     int64_t rows = csv->rows, gone = dro__csv_leave_out(csv, r->form.label, &r->form.missing);

@@ -243,6 +243,7 @@ static dro_status open_rows(dro__row_reader *r)
     DRO_TRY(dro__csv_encoding(&r->data, r->input));
     DRO_TRY(read_first(r, s, learn));
     DRO_TRY(keep_header(s));
+    DRO_TRY(dro__csv_form_index(&r->data, &s->form, &s->learned));
     DRO_TRY(learn_classes(r, s));
     r->real = s->form.real;
     DRO_TRY(learn_columns(s));
