@@ -221,7 +221,9 @@ static void test_csv_header_order(void **state)
     refuses(spec_for("csv", text, ",label=y,test=%T/other"), DRO_ERR_DATA, "other: has a header",
             "no rows");
     refuses(spec_for("csv", "y,x,y\n1,2,3\n", ",label=y"), DRO_ERR_NAME,
-            "2 columns are called label=y", "expected one");
+            "2 columns are called 'y', columns 1 and 3", "label=NUMBER (drop=NUMBER");
+    refuses(spec_for("csv", "y,y,y\n1,2,3\n", ",label=y"), DRO_ERR_NAME,
+            "3 columns are called 'y', columns 1, ..., 3", "label=NUMBER");
 }
 
 /* Other spellings of a number that is not there are missing values too, not texts. */
@@ -632,7 +634,8 @@ static void test_csv_spaces(void **state)
         {"'a','b','y'\n1.5,2,p\n3,4,q\n5,6,p\n", ",label=y,scale=none", NULL},
         {"'a','b','y'\n1.5,2,p\n3,4,q\n5,6,p\n", ",label='y',scale=none", NULL},
         {"'y',b,y\np,1.5,2\nq,3,4\np,5,6\n", ",label='y',scale=none", NULL},
-        {"'y','b','y'\np,1.5,2\nq,3,4\np,5,6\n", ",label=y", "2 columns are called label=y"},
+        {"'y','b','y'\np,1.5,2\nq,3,4\np,5,6\n", ",label=y",
+         "2 columns are called 'y', columns 1 and 3"},
     };
     dro_examples train, test;
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {

@@ -193,9 +193,10 @@ static dro_status no_column(const dro__csv *csv, const char *option, const char 
                      csv->name, option, text, all, csv->columns);
 }
 
-/* How many columns have this name, and the last of them in *column. bare: also 'name' in single
- * quotes, as some programs write headers. */
-static size_t count_columns(const dro__csv *csv, const char *text, bool bare, size_t *column)
+/* How many columns have this name, the first of them in *column and the last in *last. bare: also
+ * 'name' in single quotes, as some programs write headers. */
+static size_t count_columns(const dro__csv *csv, const char *text, bool bare, size_t *column,
+                            size_t *last)
 {
     const char *cell = csv->header;
     size_t found = 0, length = strlen(text);
@@ -203,7 +204,8 @@ static size_t count_columns(const dro__csv *csv, const char *text, bool bare, si
         bool quoted = strlen(cell) == length + 2 && *cell == '\'' && cell[length + 1] == '\'' &&
                       memcmp(cell + 1, text, length) == 0;
         if (bare ? quoted : strcmp(cell, text) == 0) {
-            *column = k;
+            *column = found ? *column : k;
+            *last = k;
             found++;
         }
     }
@@ -214,13 +216,16 @@ static size_t count_columns(const dro__csv *csv, const char *text, bool bare, si
 static dro_status find_column(const dro__csv *csv, const char *option, const char *text,
                               size_t *column)
 {
-    size_t found = count_columns(csv, text, false, column), number = column_number(text);
+    size_t last = 0, number = column_number(text);
+    size_t found = count_columns(csv, text, false, column, &last);
     if (found == 0)
-        found = count_columns(csv, text, true, column);
+        found = count_columns(csv, text, true, column, &last);
     if (found > 1)
         return dro__fail(csv->ctx, DRO_ERR_NAME,
-                         "%s: %zu columns are called %s=%.40s: expected one (rename the others)",
-                         csv->name, found, option, text);
+                         "%s: %zu columns are called '%.40s', columns %zu%s%zu: expected "
+                         "%s=NUMBER (drop=NUMBER leaves another one out)",
+                         csv->name, found, text, *column + 1, found == 2 ? " and " : ", ..., ",
+                         last + 1, option);
     if (found)
         return DRO_OK;
     if (number == 0 || number > csv->columns)
