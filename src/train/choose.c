@@ -87,7 +87,9 @@ dro_status dro__choose_model(dro_train *t)
     double margin = info.classes ? 0.25 / sqrt((double)c[0].examples) : 0.02 * fabs(c[0].value);
     bool mlp = c[1].value > c[0].value + margin;
     snprintf(t->set.model, sizeof t->set.model, "%s", c[mlp].model);
-    dro__note(t, "model auto: %s (%s on the holdout: linear %.4g, mlp %.4g)", c[mlp].model,
-              c[0].metric, fabs(c[0].value), fabs(c[1].value));
+    bool close = !mlp && c[1].value > c[0].value;
+    dro__note(t, "model auto: %s (%s on the holdout: linear %.4g, mlp %.4g%s)", c[mlp].model,
+              c[0].metric, fabs(c[0].value), fabs(c[1].value),
+              close ? ", which may be chance" : "");
     return DRO_OK;
 }
