@@ -567,6 +567,27 @@ static void test_csv_text_among_numbers(void **state)
     }
 }
 
+/* A header of two lines: one remark for all columns. */
+static void test_csv_header_two_lines(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    char text[1024] = "v,a,town,y\nm/s,kg,text,p\n";
+    for (int i = 0; i < 12; i++)
+        snprintf(text + strlen(text), 64, "%d,%d,%c,%s\n", i, i % 3, 'a' + i % 2,
+                 i % 2 ? "p" : "q");
+    dro_data *data = opened(spec_for("csv", text, ",label=y"), &train, &test);
+    assert_string_equal(dro_data_remark(data, 0),
+                        "line 2 has texts in 2 columns that are numbers in all other rows, such as "
+                        "'m/s' in column 'v': they are categorical; if the line belongs to the "
+                        "header, remove it from the file");
+    assert_null(dro_data_remark(data, 1));
+    dro_data_close(data);
+    data = opened(spec_for("csv", text, ",label=y,drop=v"), &train, &test); /* one column only */
+    assert_non_null(strstr(dro_data_remark(data, 0), "column 'a': 12 of 13 values are numbers"));
+    dro_data_close(data);
+}
+
 /* A text in nearly every row, and what to do about it; the number that stands for a missing one as
  * a SPEC has it. */
 static void test_csv_many_texts(void **state)
@@ -806,33 +827,20 @@ static void test_csv_left_out(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_first_line),
-    TEST(test_csv_bytes),
-    TEST(test_csv_latin1_long),
-    TEST(test_csv_cells),
-    TEST(test_csv_scikit),
-    TEST(test_csv_forms),
-    TEST(test_csv_limits),
-    TEST(test_csv_values),
-    TEST(test_csv_groups),
-    TEST(test_csv_weights),
-    TEST(test_csv_real),
-    TEST(test_csv_left_out),
-    TEST(test_csv_indexes),
-    TEST(test_csv_header_twice),
-    TEST(test_csv_header_order),
-    TEST(test_csv_endless),
-    TEST(test_csv_nan),
-    TEST(test_csv_wide),
-    TEST(test_csv_single),
-    TEST(test_csv_dates),
-    TEST(test_csv_bad),
-    TEST(test_csv_text_among_numbers),
-    TEST(test_csv_many_texts),
-    TEST(test_csv_spaces),
-    TEST(test_csv_holdout_unseen),
-    TEST(test_csv_holdout_kinds),
-    TEST(test_shared_adult),
+    TEST(test_csv_first_line),    TEST(test_csv_bytes),
+    TEST(test_csv_latin1_long),   TEST(test_csv_cells),
+    TEST(test_csv_scikit),        TEST(test_csv_forms),
+    TEST(test_csv_limits),        TEST(test_csv_values),
+    TEST(test_csv_groups),        TEST(test_csv_weights),
+    TEST(test_csv_real),          TEST(test_csv_left_out),
+    TEST(test_csv_indexes),       TEST(test_csv_header_twice),
+    TEST(test_csv_header_order),  TEST(test_csv_endless),
+    TEST(test_csv_nan),           TEST(test_csv_wide),
+    TEST(test_csv_single),        TEST(test_csv_dates),
+    TEST(test_csv_bad),           TEST(test_csv_text_among_numbers),
+    TEST(test_csv_many_texts),    TEST(test_csv_header_two_lines),
+    TEST(test_csv_spaces),        TEST(test_csv_holdout_unseen),
+    TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

@@ -96,8 +96,37 @@ static dro_status remark_formatted(dro_data *d, const dro__csv_learned *l, const
         value, column_in_spec(l->csv, (size_t)(c - l->columns->at), text), ending);
 }
 
+/* A text in the first row only, of a header of two lines perhaps, the second with units. */
+static bool only_first(const dro__column *c)
+{
+    return !c->left_out && !c->numeric && c->may_count && c->text_row == 0 && c->texts == 1 &&
+           c->numbers >= 9;
+}
+
+/* Whether such a row was remarked on, once for all its columns. */
+static dro_status remark_first(dro_data *d, const dro__csv_learned *l, bool *done)
+{
+    size_t count = 0, first = 0;
+    char name[64];
+    for (size_t k = l->columns->count; k-- > 0;)
+        if (only_first(&l->columns->at[k]))
+            first = k, count++;
+    *done = count > 1;
+    if (!*done)
+        return DRO_OK;
+    return dro__remark(
+        d,
+        "line %lld has texts in %zu columns that are numbers in all other rows, such "
+        "as '%.40s' in %s: they are categorical; if the line belongs to the header, "
+        "remove it from the file",
+        dro__csv_line(l->csv, 0), count, dro__csv_cell(l->csv, 0, first),
+        dro__csv_column_name(l->csv, first, name, sizeof name));
+}
+
 dro_status dro__csv_remark(dro_data *d, const dro__csv_learned *l)
 {
+    bool header;
+    DRO_TRY(remark_first(d, l, &header));
     for (size_t k = 0; k < l->columns->count; k++) {
         const dro__column *c = &l->columns->at[k];
         char name[64];
@@ -105,7 +134,8 @@ dro_status dro__csv_remark(dro_data *d, const dro__csv_learned *l)
         if (c->different > DRO__CSV_CATEGORIES_MAX)
             DRO_TRY(dro__remark(d, "%s: more than %d different texts: it is left out", name,
                                 DRO__CSV_CATEGORIES_MAX));
-        if (c->left_out || (c->numeric && !c->date && !c->formatted) || c->text_row < 0)
+        if (c->left_out || (c->numeric && !c->date && !c->formatted) || c->text_row < 0 ||
+            (header && only_first(c)))
             continue;
         const char *cell = dro__csv_cell(l->csv, c->text_row, k);
         if (c->date)
