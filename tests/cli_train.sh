@@ -212,7 +212,7 @@ awk 'BEGIN { print "x,y,kind"; for (i = 0; i < 600; i++) { x = sin(i * i); y = c
              print x "," y "," (x > 0.3 ? "red" : y > 0 ? "green" : i > 500 ? "late" : "blue") } }' >many.csv
 gzip -k many.csv
 run 1 train --data csv:many.csv,label=kind,learn=300 --progressive --out many
-has "column 'kind': 'late': expected a label that the first rows have (classes=A:B:C lists all, learn=N looks" err
+has "column 'kind': 'late': expected a label that the first rows have (classes=A:B:C lists all, learn=N reads" err
 has "many.csv: line 5" err
 list=classes=red:green:blue:late
 "$dro" train --data csv:-,label=kind,learn=300,$list --progressive --out many1 <many.csv >out 2>err ||
