@@ -168,4 +168,9 @@ cmp -s own/metrics.jsonl hostile/run/metrics.jsonl || fail "$what: the metrics a
 cp errors out
 same report_errors.txt
 
+run 0 train --data synth:glyphs,n=60,test=12,size=8,classes=3,holdout=0.2 --model mlp:4 --batch 20 --steps 4 --best accuracy \
+    --out "$work/chosen"
+run 0 report "$work/chosen"
+grep -q 'With the best weights of the run' "$work/chosen/report.html" || fail "report: with --best, figures of the last weights"
+
 finish

@@ -366,6 +366,19 @@ static const char *bold_text(const dro_report *report)
                                   : ". The best of each column is bold, but for F.";
 }
 
+/* With which weights the figures were measured. */
+static const char *when(const dro_report *report)
+{
+    size_t best = 0;
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const char *by = dro__trial_setting(report->trials[k], "best");
+        best += by && strcmp(by, "none") != 0;
+    }
+    return best == 0                     ? "At the end of training"
+           : best == report->trial_count ? "With the best weights of the run"
+                                         : "With the last weights of a run, or its best ones";
+}
+
 void dro__page_results(dro__buffer *out, const dro_report *report)
 {
     bool known = false, errors = false, diverged = false;
@@ -382,7 +395,7 @@ void dro__page_results(dro__buffer *out, const dro_report *report)
                           diverged ? "All runs diverged: there are no results."
                                    : "There is no evaluation yet.");
     else
-        dro__buffer_print(out, "<p class=\"lead\">At the end of training, %s%s%s",
+        dro__buffer_print(out, "<p class=\"lead\">%s, %s%s%s", when(report),
                           dro__report_title(report, "on the test set", set),
                           errors ? "; mean \xc2\xb1 standard error over the runs" : "",
                           bold_text(report));

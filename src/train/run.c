@@ -231,13 +231,13 @@ static dro_status load_init(dro_train *t)
 
 /* init: a file that dro train wrote also says which model it is for and how images are prepared;
  * what is wrong with the file is said when its weights are loaded. */
-static dro_status open_task(dro_train *t, dro__model_choice *choice)
+static dro_status open_task(dro_train *t, dro__model_choice choice)
 {
     dro__weights_about start = {0};
     const char *init = t->set.init;
     if (*init && dro__weights_about_read(t->ctx, init, &start) == DRO_OK)
-        choice->start = &start;
-    dro_status status = dro__task_open(t->ctx, choice, &t->task);
+        choice.start = &start;
+    dro_status status = dro__task_open(t->ctx, &choice, &t->task);
     dro__weights_about_free(&start);
     return status;
 }
@@ -258,7 +258,7 @@ static dro_status open_data(dro_train *t)
                                 .comm = t->comm,
                                 .shards = s->exact ? DRO__SHARDS : 0,
                                 .sync_norm = s->sync_norm};
-    DRO_TRY(open_task(t, &choice));
+    DRO_TRY(open_task(t, choice));
     for (int k = 0; dro_data_remark(t->task.data, k); k++)
         dro__note(t, "note: %s", dro_data_remark(t->task.data, k));
     DRO_TRY(check_settings(t));
