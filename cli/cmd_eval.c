@@ -49,7 +49,7 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
         json_t *row = json_array();
         json_array_append_new(per_class, cli_number(m->per_class[k]));
         json_array_append_new(names, cli_text_json(dro_predictor_class_name(p, k)));
-        for (int32_t j = 0; j < m->classes; j++)
+        for (int32_t j = 0; m->confusion && j < m->classes; j++)
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(confusion, row);
     }
@@ -61,6 +61,8 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
     json_object_set_new(o, #name, cli_number(m->name));
     DRO_METRIC_LIST(X)
 #undef X
+    if (m->classes && !m->confusion)
+        json_object_del(o, "confusion");
     json_object_del(o, "objective"); /* no lambda is known here */
     for (size_t k = 0; m->classes && k < sizeof real / sizeof real[0]; k++)
         json_object_del(o, real[k]);

@@ -253,7 +253,7 @@ static const char *ending(const char *out)
 
 static int write_out(const explained *x, const char *out)
 {
-    const char *dot = ending(out);
+    const char *known = ending(out), *dot = known ? known : "";
     if (strcmp(dot, ".html") == 0) {
         dro_explanation_about about = {.objective = x->objective,
                                        .over = several(x->over),

@@ -45,6 +45,24 @@ static void test_metrics_three(void **state)
     dro__measure_free(&m);
 }
 
+/* The confusion matrix is left out where it would take megabytes. */
+static void test_metrics_many(void **state)
+{
+    (void)state;
+    static float logits[DRO_CONFUSION_CLASSES + 1];
+    const int32_t label = DRO_CONFUSION_CLASSES - 1;
+    logits[label] = 1;
+    for (int32_t classes = DRO_CONFUSION_CLASSES; classes <= DRO_CONFUSION_CLASSES + 1; classes++) {
+        dro__tally m;
+        OK(ctx, dro__measure_create(ctx, classes, 1, 0, &m));
+        dro__measure_add(&m, &(dro__measured){.count = 1, .logits = logits, .labels = &label});
+        OK(ctx, dro__measure_finish(ctx, &m, 0));
+        near(m.figures.accuracy, 1);
+        assert_int_equal(m.figures.confusion != NULL, classes == DRO_CONFUSION_CLASSES);
+        dro__measure_free(&m);
+    }
+}
+
 /* An example of weight 2 is two examples, one of weight 0 is none. */
 static void test_metrics_weights(void **state)
 {
@@ -509,6 +527,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_optimizer_resumes),
     cmocka_unit_test(test_metrics_three),
     cmocka_unit_test(test_metrics_groups),
+    cmocka_unit_test(test_metrics_many),
     cmocka_unit_test(test_metrics_weights),
     cmocka_unit_test(test_metrics_absent),
     cmocka_unit_test(test_resume_sgd),

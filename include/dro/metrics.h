@@ -33,7 +33,7 @@ extern "C" {
     X(objective, OBJECTIVE, "F (training)", -1, "",                                                \
       "F = lambda log mean exp(loss/lambda) + r(w) over this split")
 
-enum { DRO_RELIABILITY_BINS = 15, DRO_CURVE_POINTS = 101 };
+enum { DRO_RELIABILITY_BINS = 15, DRO_CURVE_POINTS = 101, DRO_CONFUSION_CLASSES = 1000 };
 
 /* The metrics of one split. What does not apply is NaN or NULL. Borrowed like the record that
  * contains it. Example weights count in all of them except examples, counts and confusion. */
@@ -47,9 +47,10 @@ typedef struct dro_metrics {
     const double *per_class;       /* (classes) accuracy, NaN for a class without examples */
     const double *class_precision; /* (classes) average precision of each, or NULL */
     const int64_t *counts;         /* (classes) */
-    const int64_t *confusion;      /* (classes, classes): row the truth, column the prediction */
-    const double *per_group;       /* (groups) accuracy, NaN for a group without examples */
-    const int64_t *group_counts;   /* (groups) */
+    /* (classes, classes): row the truth, column the prediction; NULL above DRO_CONFUSION_CLASSES */
+    const int64_t *confusion;
+    const double *per_group;     /* (groups) accuracy, NaN for a group without examples */
+    const int64_t *group_counts; /* (groups) */
     /* (DRO_RELIABILITY_BINS, 3) by the predicted class's probability: share of the examples, their
      * mean probability, their accuracy; NULL without classes */
     const double *reliability;

@@ -42,8 +42,8 @@ static size_t big_of(const dro__civr_settings *set, uint64_t stage)
 {
     if (!set->passes)
         return (size_t)set->big;
-    double restarts = (double)(stage / (uint64_t)set->passes);
-    double big = nearbyint((double)set->big * pow(set->growth, restarts));
+    uint64_t restarts = stage / (uint64_t)set->passes;
+    double big = nearbyint((double)set->big * pow(set->growth, (double)restarts));
     return (size_t)fmin(big, set->most ? (double)set->most : DRO__LARGEST_BIG);
 }
 

@@ -47,7 +47,7 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
     } blocks[] = {{(void **)&m->per_class, c, sizeof *m->per_class},
                   {(void **)&m->class_precision, c, sizeof *m->class_precision},
                   {(void **)&m->counts, c, sizeof *m->counts},
-                  {(void **)&m->confusion, c * c, sizeof *m->confusion},
+                  {(void **)&m->confusion, dro__tally_matrix(m), sizeof *m->confusion},
                   {(void **)&m->classes, c, sizeof *m->classes},
                   {(void **)&m->groups, g, sizeof *m->groups},
                   {(void **)&m->group_count, g, sizeof *m->group_count},
@@ -67,7 +67,7 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
     if (classes > 0) {
         m->figures.per_class = m->per_class;
         m->figures.counts = m->counts;
-        m->figures.confusion = m->confusion;
+        m->figures.confusion = dro__tally_matrix(m) ? m->confusion : NULL;
     }
     if (groups > 0) {
         m->figures.per_group = m->per_group;
@@ -99,7 +99,7 @@ void dro__measure_reset(dro__tally *m, const dro__robust *robust)
     m->tilted = (dro__tilted){0};
     m->class_top = -HUGE_VAL;
     memset(m->counts, 0, c * sizeof *m->counts);
-    memset(m->confusion, 0, c * c * sizeof *m->confusion);
+    memset(m->confusion, 0, dro__tally_matrix(m) * sizeof *m->confusion);
     memset(m->classes, 0, c * sizeof *m->classes);
     memset(m->groups, 0, g * sizeof *m->groups);
     memset(m->group_count, 0, g * sizeof *m->group_count);
@@ -149,7 +149,8 @@ static bool add_logits(dro__tally *m, const float *logits, int32_t label, double
     m->bins[bin].sum += weight * p;
     m->bins[bin].right += best == label ? weight : 0;
     m->counts[label]++;
-    m->confusion[(size_t)label * (size_t)classes + (size_t)best]++;
+    if (m->figures.confusion)
+        m->confusion[(size_t)label * (size_t)classes + (size_t)best]++;
     m->classes[label].mass += weight;
     m->classes[label].right += best == label ? weight : 0;
     m->classes[best].predicted += weight;

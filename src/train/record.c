@@ -323,6 +323,7 @@ static json_t *split_json(const dro_metrics *m, bool confusion)
 {
     static const char *const real[] = {"rmse", "mae", "r2"};
     json_t *o = json_object(), *matrix = json_array();
+    confusion = confusion && m->classes <= DRO_CONFUSION_CLASSES;
     put(o, "examples", json_integer(m->examples));
 #define X(name, code, title, better, unit, meaning) put(o, #name, number(m->name));
     DRO_METRIC_LIST(X)
@@ -524,7 +525,7 @@ char *dro__result_text(const dro_train *t)
     put_certificate(o, t);
     put_reached(o, t);
     put(o, "halvings", json_integer((json_int_t)t->progress.halvings));
-    put_splits(o, t, info->classes <= 1000);
+    put_splits(o, t, true);
     if (t->evaluation.cut)
         put(o, "not_measured", missing_json(t));
     if (r->has_test)

@@ -175,7 +175,7 @@ void dro__row_losses(const dro__task *t, size_t count, const float *margins,
     size_t heads = dro__row_heads(t);
     if (heads == 1)
         t->ctx->backend->loss(t->row_loss, count, margins, truth->y, losses, slopes);
-    for (size_t i = 0; heads > 1 && i < count; i++)
+    for (size_t i = 0; heads > 1 && truth->classes && i < count; i++)
         losses[i] = cross_entropy(margins + i * heads, heads, truth->classes[i],
                                   slopes ? slopes + i * heads : NULL);
 }

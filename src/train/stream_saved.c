@@ -13,7 +13,7 @@ static bool is_sane(const dro__tally *m)
     bool ok = n >= 0 && n < INT64_MAX / 2;
     for (size_t k = 0; ok && k < c; k++)
         ok = m->counts[k] >= 0 && m->counts[k] <= n;
-    for (size_t k = 0; ok && k < c * c; k++)
+    for (size_t k = 0; ok && k < dro__tally_matrix(m); k++)
         ok = m->confusion[k] >= 0 && m->confusion[k] <= n;
     return ok;
 }
@@ -38,7 +38,7 @@ static void archive_measure(const dro_train *t, dro__archive *ar, dro__tally *m)
     DRO__ARCHIVE(ar, m->bins);
     DRO__ARCHIVE(ar, m->real);
     dro__archive_bytes(ar, m->counts, c * sizeof *m->counts);
-    dro__archive_bytes(ar, m->confusion, c * c * sizeof *m->confusion);
+    dro__archive_bytes(ar, m->confusion, dro__tally_matrix(m) * sizeof *m->confusion);
     if (ar->mode == DRO__ARCHIVE_LOAD) {
         m->robust.other = other ? dro__other_objective(t) : (dro__objective){0};
         ar->failed = ar->failed || !is_sane(m);

@@ -447,6 +447,14 @@ static inline size_t dro__tally_width(const dro__tally *m)
 {
     return m->figures.classes == 2 ? 1 : (size_t)m->figures.classes;
 }
+
+/* Entries of the confusion matrix; 0: there are too many classes for one. */
+static inline size_t dro__tally_matrix(const dro__tally *m)
+{
+    size_t classes = (size_t)m->figures.classes;
+    return classes <= DRO_CONFUSION_CLASSES ? classes * classes : 0;
+}
+
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
                                dro__tally *m);
 void dro__measure_free(dro__tally *m);
