@@ -222,9 +222,14 @@ dro_status dro__run_load(dro_train *t, bool *found)
 {
     dro__saved saved = {0};
     char note[DRO__ERROR_SIZE] = "";
+    bool returning = t->opt->run.examples > 0; /* to what this process has written */
     t->written = (dro__written){0};
     dro_status read =
         dro__writes(t) ? dro__checkpoint_read(t->ctx, t->folder, &saved, found, note) : DRO_OK;
+    if (read == DRO_OK && note[0] && returning) { /* previous.ckpt would make another run of it */
+        dro__saved_free(&saved);
+        read = dro__fail(t->ctx, DRO_ERR_FILE, "%s", note);
+    }
     DRO_TRY(dro__ranks_share_saved(t, &saved, found, read));
     if (!*found)
         return DRO_OK;
