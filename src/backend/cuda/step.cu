@@ -21,6 +21,15 @@ typedef double real;
 #include "../moves.h"
 /* clang-format on */
 
+/* A struct of eight-byte words, by a block. */
+static __device__ void copy_words(void *to, const void *from, size_t bytes)
+{
+    EACH (i, (int)(bytes / sizeof(uint64_t)))
+        ((uint64_t *)to)[i] = ((const uint64_t *)from)[i];
+}
+static_assert(sizeof(dro__scalars) % sizeof(uint64_t) == 0, "copy_words");
+static_assert(sizeof(dro__ticket) % sizeof(uint64_t) == 0, "copy_words");
+
 #ifndef DRO_STEP_MODULE
 /* ---- what was drawn ---- */
 
@@ -43,25 +52,32 @@ static __device__ void take_words(const void *from, void *to, size_t bytes)
     }
 }
 
+/* A block for each array, so that they wait for the host's memory at the same time. */
 static __global__ void take_kernel(const __grid_constant__ dro__gpu_step g)
 {
     size_t slot = *g.turn % DRO__TICKETS, from = slot * g.capacity;
     int count = g.k.counts[0] + g.k.counts[1];
-    take_words(g.ticket_cuts + from, g.cuts, count * sizeof *g.cuts);
-    if (g.mixed)
+    switch (blockIdx.x) {
+    case 0:
+        take_words(g.ticket_cuts + from, g.cuts, count * sizeof *g.cuts);
+        break;
+    case 1:
+        copy_words(g.ticket, &g.tickets[slot], sizeof *g.ticket);
+        EACH (i, count) {
+            g.labels[i] = g.ticket_labels[from + i];
+            g.group_of[i] = g.ticket_groups[from + i];
+            g.keys[i] = g.ticket_keys[from + i];
+        }
+        break;
+    default:
         take_words(g.ticket_mixes + from, g.mixes, count * sizeof *g.mixes);
-    EACH (i, count) {
-        g.labels[i] = g.ticket_labels[from + i];
-        g.group_of[i] = g.ticket_groups[from + i];
-        g.keys[i] = g.ticket_keys[from + i];
+        break;
     }
-    if (ONE)
-        *g.ticket = g.tickets[slot];
 }
 
 extern "C" void dro__gpu_step_take(cudaStream_t s, const dro__gpu_step *g)
 {
-    take_kernel<<<1, THREADS, 0, s>>>(*g);
+    take_kernel<<<g->mixed ? 3 : 2, THREADS, 0, s>>>(*g);
 }
 #endif
 
@@ -78,8 +94,7 @@ static __device__ void copy_state(const dro__gpu_step &g, bool back)
         float *of = &k.old_losses[i], *kept = &g.old_losses_before[i];
         *(back ? of : kept) = *(back ? kept : of);
     }
-    if (ONE)
-        *(back ? k.s : g.s_before) = *(back ? g.s_before : k.s);
+    copy_words(back ? k.s : g.s_before, back ? g.s_before : k.s, sizeof *k.s);
     __syncthreads();
 }
 
@@ -182,23 +197,43 @@ static __device__ bool come_last(unsigned *counter)
     return last;
 }
 
-static __device__ void put_sums(const dro__gpu_sums &to, const double *sum)
+/* N sums over the block's threads, to memory that all of them see. */
+template <int N> static __device__ void sum_block(const double *x, double *to)
 {
-    __shared__ double scratch[THREADS / 32];
-    for (int m = 0; m < DRO__SUMS; m++) {
-        double x = block_sum(sum[m], scratch);
-        if (ONE)
-            to.partial[blockIdx.x * DRO__SUMS + m] = x;
+    __shared__ double scratch[N][THREADS / 32];
+#pragma unroll
+    for (int m = 0; m < N; m++) {
+        double sum = x[m];
+        for (int o = 16; o; o >>= 1)
+            sum += __shfl_xor_sync(~0u, sum, o);
+        if (threadIdx.x % 32 == 0)
+            scratch[m][threadIdx.x / 32] = sum;
     }
+    __syncthreads();
+    if (threadIdx.x < N) {
+        double sum = 0;
+        for (int k = 0; k < THREADS / 32; k++)
+            sum += scratch[threadIdx.x][k];
+        to[threadIdx.x] = sum;
+    }
+    __syncthreads();
 }
 
-static __device__ double gathered(const dro__gpu_sums &from, int m)
+/* Those of this block. */
+template <int N> static __device__ void put_sums(const dro__gpu_sums &to, const double *sum)
 {
-    __shared__ double scratch[THREADS / 32];
-    double x = 0;
+    sum_block<N>(sum, &to.partial[blockIdx.x * N]);
+}
+
+/* Those of all blocks, by the last one. */
+template <int N> static __device__ void gather_sums(const dro__gpu_sums &from, double *to)
+{
+    double sum[N] = {0};
     for (unsigned b = threadIdx.x; b < gridDim.x; b += THREADS)
-        x += ((volatile double *)from.partial)[b * DRO__SUMS + m];
-    return block_sum(x, scratch);
+#pragma unroll
+        for (int m = 0; m < N; m++)
+            sum[m] += ((volatile double *)from.partial)[b * N + m];
+    sum_block<N>(sum, to);
 }
 
 /* ---- gradients ---- */
@@ -209,7 +244,7 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
     const dro__step &k = g.k;
     if (k.s->refused)
         return;
-    double sum[DRO__SUMS] = {0};
+    double square = 0;
     unsigned long long found = ~0ull;
     for (int p = 0; p < 2 && k.counts[p]; p++) {
         const float *grad = k.v[p ? DRO__NEXT : DRO__G];
@@ -219,20 +254,21 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
                 unsigned long long key = (unsigned long long)p << 62 | i;
                 found = key < found ? key : found;
             }
-            sum[0] += p == 0 ? (double)x * (double)x : 0;
+            square += p == 0 ? (double)x * (double)x : 0;
         }
     }
     if (found != ~0ull)
         atomicMin(g.first, found);
-    put_sums(g.sums, sum);
+    put_sums<1>(g.sums, &square);
     if (!come_last(g.sums.counter))
         return;
-    double square = gathered(g.sums, 0);
+    __shared__ double whole;
     __shared__ unsigned long long first;
+    gather_sums<1>(g.sums, &whole);
     if (ONE) {
         first = atomicExch(g.first, ~0ull);
         if (k.s->fresh)
-            k.s->square = square;
+            k.s->square = whole;
     }
     __syncthreads();
     if (first == ~0ull)
@@ -247,28 +283,26 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
 
 /* ---- moves ---- */
 
-/* By one thread. */
-static __device__ void publish(const dro__gpu_step &g)
-{
-    g.snapshots[*g.turn % DRO__TICKETS] = *g.k.s;
-    ++*g.turn;
-}
-
 /* The end of a pass of an asynchronous step, by the last block. */
 static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles, bool last,
                               bool summed)
 {
-    double sum[DRO__SUMS] = {0};
-    for (int m = 0; settles && summed && m < DRO__SUMS; m++)
-        sum[m] = gathered(g.sums, m);
+    __shared__ double sum[DRO__SUMS];
+    if (settles && summed)
+        gather_sums<DRO__SUMS>(g.sums, sum);
     if (ONE) {
         if (!refused && settles)
             settle(&g.k, sum);
         if (!refused && last)
             g.k.s->done++;
-        if (last)
-            publish(g);
     }
+    if (!last)
+        return;
+    __syncthreads();
+    copy_words(&g.snapshots[*g.turn % DRO__TICKETS], g.k.s, sizeof *g.k.s);
+    __syncthreads(); /* all have read the turn */
+    if (ONE)
+        ++*g.turn;
 }
 
 /* What one move is to the grids below. */
@@ -299,17 +333,18 @@ static __device__ void run_move(const dro__step &k, size_t first, size_t end, do
 static __global__ void length_kernel(const __grid_constant__ dro__gpu_step g)
 {
     const dro__step &k = g.k;
-    double sum[DRO__SUMS] = {0};
+    double square = 0;
     if (k.s->refused)
         return;
     for (size_t i = FIRST; i < k.plan.dim; i += STEP)
-        sum[0] += (double)k.v[DRO__G][i] * (double)k.v[DRO__G][i];
-    put_sums(g.sums, sum);
+        square += (double)k.v[DRO__G][i] * (double)k.v[DRO__G][i];
+    put_sums<1>(g.sums, &square);
     if (!come_last(g.sums.counter))
         return;
-    double square = gathered(g.sums, 0);
+    __shared__ double whole;
+    gather_sums<1>(g.sums, &whole);
     if (ONE)
-        k.s->ascent = square > 0 && isfinite(square) ? 1 / sqrt(square) : 0;
+        k.s->ascent = whole > 0 && isfinite(whole) ? 1 / sqrt(whole) : 0;
 }
 
 static __global__ void ascend_kernel(const __grid_constant__ dro__gpu_step g)
@@ -359,7 +394,7 @@ static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool
             run_average(g);
     }
     if (M::sums)
-        put_sums(g.sums, sum);
+        put_sums<DRO__SUMS>(g.sums, sum);
     if (come_last(g.sums.counter))
         finish(g, refused, !second, last, M::sums);
 }
@@ -426,14 +461,9 @@ template <class M> static __global__ void host_kernel(const __grid_constant__ ho
         run_move<M, false>(k, 0, k.n, sum);
     if (!h.sums.result)
         return;
-    put_sums(h.sums, sum);
-    if (!come_last(h.sums.counter))
-        return;
-    for (int m = 0; m < DRO__SUMS; m++) {
-        double x = gathered(h.sums, m);
-        if (ONE)
-            h.sums.result[m] = x;
-    }
+    put_sums<DRO__SUMS>(h.sums, sum);
+    if (come_last(h.sums.counter))
+        gather_sums<DRO__SUMS>(h.sums, h.sums.result);
 }
 
 extern "C" void dro__gpu_move(cudaStream_t s, const dro__step *host, dro__move_kind kind, int reg,
