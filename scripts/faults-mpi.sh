@@ -1,6 +1,6 @@
 #!/bin/sh
 # faults-mpi.sh PROGRAM: a rank of a run is killed, stopped or cut off at a random moment, KILLS (200), STOPS (50) and
-# LINKS (20) times. Each time all ranks and mpirun must be gone within 10 s, the folder must be whole, and the run,
+# LINKS (20) times; a run that ends before that moment does not count. Each time all ranks and mpirun must be gone within 10 s, the folder must be whole, and the run,
 # resumed on another number of ranks, must end with the bytes of one that nothing has happened to. Every failure is
 # printed with what is known about it, and the campaign goes on; the exit status says whether there was one. SEED
 # repeats a campaign.
@@ -95,9 +95,26 @@ until_started() { # mpirun has that many processes; 10 s at most
     done
 }
 
-wait_a_little() { # up to 3 s
-    random 300
-    sleep "$((drawn / 100)).$(printf %02d $((drawn % 100)))"
+now() { echo $(($(date +%s%N) / 1000000)); } # in ms
+
+wait_within() { # MS: for a random time below
+    random "$1"
+    sleep "$((drawn / 1000)).$(printf %03d $((drawn % 1000)))"
+}
+
+start() { # N: a run on so many ranks
+    rm -rf out
+    mpirun --oversubscribe -n "$1" "$dro" train $run --out out >log 2>&1 &
+    starter=$!
+    until_started $starter "$1"
+}
+
+# length N: the ms that a run on so many ranks takes once they have started.
+length() {
+    start "$1"
+    began=$(now)
+    wait $starter || fail "$1 ranks"
+    echo $(($(now) - began + 1))
 }
 
 signals() { # signal, how often
@@ -105,54 +122,71 @@ signals() { # signal, how often
     k=0
     hits=0
     before=$failures
-    while [ $k -lt "$2" ]; do
+    while [ $hits -lt "$2" ]; do
         k=$((k + 1))
-        rm -rf out
+        [ $k -le $((20 * $2)) ] || fail "$1: only $hits of $k runs were hit before their end"
         random 2
         count=$((2 << drawn))
-        mpirun --oversubscribe -n $count "$dro" train $run --out out >log 2>&1 &
-        starter=$!
-        until_started $starter $count
+        start $count
         all=$(children $starter)
-        wait_a_little
+        if [ $count -eq 2 ]; then wait_within "$length2"; else wait_within "$length4"; fi
         random $count
         victim=$(echo "$all" | sed -n "$((drawn + 1))p")
         what="$1 number $k (rank $drawn of $count, seed $seed)"
         if kill -"$1" "$victim" 2>/dev/null; then
             hits=$((hits + 1))
             ended $starter $all
+            [ $((hits % 10)) -ne 0 ] || echo "$1: $hits so far, at most $worst ms, $((failures - before)) failures"
         else
             wait $starter
         fi
         random 3
         goes_on ranks $((1 << drawn))
-        [ $((k % 10)) -ne 0 ] || echo "$1: $k so far, at most $worst ms, $((failures - before)) failures"
     done
-    echo "$1: $2 runs, $hits of them hit before their end; all gone within $worst ms at most;" \
+    echo "$1: $hits of $k runs were hit before their end; all gone within $worst ms at most;" \
         "$((failures - before)) failures"
     worst=0
 }
 
+# link MS: a run whose cable is cut within so many ms (0: never). Sets $all to the ranks that are there then, or $took.
+link() {
+    rm -rf out
+    on_machines "$dro" train $run --out out >log 2>&1 &
+    starter=$!
+    until_file out/config.json
+    began=$(now)
+    if [ "$1" -eq 0 ]; then
+        wait $starter || fail "two machines"
+        took=$(($(now) - began + 1))
+        return
+    fi
+    wait_within "$1"
+    all=$(pgrep -f "$dro train .*--out out")
+    cable down
+}
+
 links() {
     k=0
+    hits=0
     before=$failures
-    while [ $k -lt "$1" ]; do
+    link 0
+    length=$took
+    while [ $hits -lt "$1" ]; do
         k=$((k + 1))
-        rm -rf out
-        on_machines "$dro" train $run --out out >log 2>&1 &
-        starter=$!
-        until_file out/config.json
-        wait_a_little
-        all=$(pgrep -f "$dro train .*--out out")
+        [ $k -le $((20 * $1)) ] || fail "links: only $hits of $k runs were hit before their end"
         what="link number $k (seed $seed)"
-        cable down
+        link "$length"
+        if [ -n "$all" ] && [ ! -e out/result.json ]; then hits=$((hits + 1)); fi
         ended $starter $all
         cable up
         goes_on on_machines
     done
-    echo "link down: $1 runs; all gone within $worst ms at most; $((failures - before)) failures"
+    echo "link down: $hits of $k runs were hit before their end; all gone within $worst ms at most;" \
+        "$((failures - before)) failures"
 }
 
+length2=$(length 2)
+length4=$(length 4)
 signals KILL "${KILLS:-200}"
 signals STOP "${STOPS:-50}"
 if [ "${LINKS:-20}" -gt 0 ]; then
