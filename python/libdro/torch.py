@@ -98,8 +98,8 @@ class Tilt(torch.nn.Module):
     mean of the gradients is their sum.
 
     objective is the running F, weights the last batch's, of mean near 1. With lam it is made of
-    PyTorch's operations. With tensors on a GPU nothing is copied to the host. state_dict() carries
-    the estimate."""
+    PyTorch's operations. With tensors on a GPU nothing is copied to the host but, once, whether the
+    first batch gave an estimate. state_dict() carries the estimate."""
 
     def __init__(self, lam=None, over="example", gamma=0.03, cap=10.0, heaviest=30.0, count=None,
                  prior="uniform", objective=None):
@@ -121,7 +121,8 @@ class Tilt(torch.nn.Module):
                 raise ValueError(f"{name} is {value!r}: expected one of {', '.join(known)}")
         self.lam, self.over, self.gamma, self.cap, self.heaviest = lam, over, gamma, cap, heaviest
         self.count, self.prior, self._spec = count, prior, objective
-        self.weights = self._steps = self._saved = None
+        self._last = self._steps = self._saved = None
+        self._begun = False  # log_u is known to be a number
         if objective:
             if over != "example" and not count:
                 raise ValueError(f"objective={objective!r}, over={over!r}: give count, how many "
@@ -147,7 +148,7 @@ class Tilt(torch.nn.Module):
             raise ValueError(f"over={self.over!r}: call it as " + (
                 "tilt(losses)" if self.over == "example" else "tilt(losses, labels)"))
         with torch.no_grad():
-            whole, mine = _gathered(losses.detach())
+            whole, mine = _gathered(losses)
             if not self._spec and self.log_u.device != losses.device:
                 self.to(losses.device)
             if self._spec:
@@ -156,26 +157,49 @@ class Tilt(torch.nn.Module):
                 coef = self._weigh(whole.double() / self.lam)
             else:
                 coef = self._weigh_groups(whole.double(), self._members(labels, losses))
-            self.weights = (coef * len(whole))[mine]
-            coef = coef[mine] * _processes()
-        return (coef.to(losses.dtype) * losses).sum()
+            self._last = coef, mine
+            if _processes() > 1:
+                coef = coef[mine] * _processes()
+            coef = coef.to(losses.dtype)
+        return torch.dot(coef, losses)
+
+    @property
+    def weights(self):
+        """Those of the last batch, of mean near 1; None before the first."""
+        if self._last is None:
+            return None
+        coef, mine = self._last
+        return (coef * len(coef))[mine]
 
     def _weigh(self, x):
-        """Coefficients of a batch of loss/lam; moves log_u."""
-        n, first = len(x), torch.isnan(self.log_u)
-        fresh = torch.logsumexp(x, 0) - math.log(n)
-        before = torch.where(first, fresh, self.log_u)
-        over = (x - before - self.cap).clamp(min=0)
-        slope = torch.exp(x - before - over)
-        mean = (slope * (1 + over)).mean()
-        share = torch.ones_like(mean)
-        if self.heaviest > 0:
-            share = torch.where(first, share, (self.heaviest / mean).clamp(max=1))
+        """Coefficients of a batch of loss/lam; moves log_u. On a GPU each operation costs its
+        launch, so there are few."""
+        first, before = None, self.log_u
+        if not self._begun:
+            first = torch.isnan(before)
+            before = torch.where(first, x.amax(), before)
+        off = x - before
+        capped = off.clamp(max=self.cap)
+        slope = capped.exp()
+        total = torch.addcmul(slope, slope, off - capped).sum()
+        mean = total / len(x)
+        share = (mean.clamp(max=self.heaviest) if self.heaviest > 0 else mean) / total
+        moved = torch.rsub(share * total, 1 - self.gamma, alpha=-self.gamma)
+        if first is not None:
+            share = torch.where(first, 1 / total, share)
+            moved = torch.where(first, mean, moved)
         if self.training:
-            moved = before + torch.log(1 - self.gamma + self.gamma * share * mean)
-            moved = torch.where(first, fresh, moved)
+            moved = before + torch.log(moved)
             self.log_u = torch.where(torch.isfinite(moved), moved, self.log_u)
-        return share * slope / n
+            if first is not None:
+                self._look_begun()
+        return slope * share
+
+    def _look_begun(self):
+        """Whether there is an estimate, once; this waits for the device."""
+        if not torch.compiler.is_compiling() and not (
+                self.log_u.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self._begun = not torch.isnan(self.log_u).item()
 
     def _start(self, device):
         """The library's optimiser of the same kind, whose one weight does not move."""
@@ -275,6 +299,7 @@ class Tilt(torch.nn.Module):
             if prefix + name in state_dict and hasattr(self, name):  # as many groups as it has seen
                 setattr(self, name, getattr(self, name).new_zeros(len(state_dict[prefix + name])))
         super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._begun = False
 
     def extra_repr(self):
         what = f"objective={self._spec!r}" if self._spec else f"lam={self.lam}"
