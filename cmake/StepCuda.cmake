@@ -20,7 +20,10 @@ enable_language(CUDA)
 add_library(dro_step_cuda MODULE src/backend/cuda/module/phases.cu)
 target_include_directories(dro_step_cuda PRIVATE include src/backend src/base)
 target_link_libraries(dro_step_cuda PRIVATE dro_flags)
-target_compile_options(dro_step_cuda PRIVATE -Xfatbin=-compress-all)
+include(CheckCompilerFlag)
+check_compiler_flag(CUDA --compress-mode=size DRO_HAVE_COMPRESS_MODE) # in the wheel 0.5 MB less than -compress-all
+target_compile_options(dro_step_cuda PRIVATE
+  $<IF:$<BOOL:${DRO_HAVE_COMPRESS_MODE}>,--compress-mode=size,-Xfatbin=-compress-all>)
 target_link_options(dro_step_cuda PRIVATE LINKER:-s LINKER:--exclude-libs,ALL)
 set_target_properties(dro_step_cuda PROPERTIES CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static
   CUDA_STANDARD 17 LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
