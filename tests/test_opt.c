@@ -2,6 +2,8 @@
  * skipped, states that are saved and loaded, streams that end, limits on the size of a call. */
 #include "check.h"
 
+#include "backend.h"
+
 /* ---- refusal ---- */
 
 static void expected_text(const instance *in, toy_fault fault, const toy *t, char *text, size_t n)
@@ -562,6 +564,35 @@ static void test_memory_of_an_epoch(void **state)
     }
 }
 
+/* ---- callbacks in host memory, a context of a device ---- */
+
+/* The steps are those of a context without a device. The device's backend has no functions: it is
+ * not used. */
+static void steps_beside_a_device(dro_context *ctx, const instance *in, int steps)
+{
+    static const dro__backend device = {.name = "device"};
+    dro_context *away = check_context("auto", 1);
+    away->backend = &device;
+    toy t[2] = {{0}};
+    dro_optimizer *here = started(ctx, in, &t[0]), *there = started(away, in, &t[1]);
+    float w[TOY_DIM];
+    for (int k = 0; k < steps; k++) {
+        OK(ctx, dro_optimizer_step(here));
+        OK(away, dro_optimizer_step(there));
+    }
+    OK(away, dro_optimizer_weights(there, w));
+    same_w(in, "beside a device", here, w);
+    dro_optimizer_destroy(here);
+    dro_optimizer_destroy(there);
+    dro_context_destroy(away);
+}
+
+static void test_beside_a_device(void **state)
+{
+    (void)state;
+    for_each(steps_beside_a_device, 12);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_refuse_nan_loss),
     cmocka_unit_test(test_refuse_nan_gradient),
@@ -581,6 +612,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_wrong_shares),
     cmocka_unit_test(test_load_larger_batch),
     cmocka_unit_test(test_wrong_ids),
+    cmocka_unit_test(test_beside_a_device),
 };
 
 CHECK_MAIN(tests)

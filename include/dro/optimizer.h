@@ -56,7 +56,7 @@ DRO_API dro_status dro_optimizer_scale_eta(dro_optimizer *opt, double factor);
 DRO_API dro_status dro_optimizer_skip(dro_optimizer *opt);
 /* Copies w, (dim), to host memory; with the setting ema, the moving average of w. */
 DRO_API dro_status dro_optimizer_weights(const dro_optimizer *opt, float *w);
-/* The same in the backend's memory, borrowed until the next step. */
+/* The same in the memory that the callbacks use (dro_memory), borrowed until the next step. */
 DRO_API const float *dro_optimizer_w(const dro_optimizer *opt);
 
 /* Progress and statistics of a run. */

@@ -5,9 +5,9 @@
  *
  * A call may carry one or two PARTS: two batches evaluated at the same w, one gradient per part
  * (COVER also needs the next batch at the current point). losses and coef list the examples of
- * part 0, then those of part 1. All of these are host memory. On a backend with its own memory
- * ("cuda") the library copies w and the gradients, unless `memory` says that the callbacks use
- * the backend's memory.
+ * part 0, then those of part 1. All of these are host memory, and the optimiser then computes on
+ * the processor, also in a context of "cuda": copies would cost more than its arithmetic. `memory`
+ * may say that w and the gradients are in the backend's memory.
  *
  * An EXAMPLE is identified by its id in 0..n-1, or on a stream by its running number. Batches are
  * addressed by POSITION: position k is the k-th example ever drawn. The same position must always

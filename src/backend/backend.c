@@ -98,39 +98,48 @@ const char *dro_context_backend(const dro_context *ctx)
     return ctx ? ctx->backend->name : NULL;
 }
 
-static dro_status copied(dro_context *ctx, const char *trouble)
+const dro__backend *dro__backend_for(const dro_context *ctx, bool on_host)
+{
+    const dro__backend *found = ctx->backend;
+    for (int i = 0; on_host && !found->on_host && i < LIST_COUNT; i++)
+        if (list[i]->on_host && list[i]->works())
+            found = list[i];
+    return found;
+}
+
+dro_status dro__copied(dro_context *ctx, const dro__backend *be, const char *trouble)
 {
     if (!trouble)
         return DRO_OK;
-    return dro__fail(ctx, DRO_ERR_DEVICE, "a copy to or from the memory of %s: %s",
-                     ctx->backend->name, trouble);
+    return dro__fail(ctx, DRO_ERR_DEVICE, "a copy to or from the memory of %s: %s", be->name,
+                     trouble);
 }
 
 dro_status dro__copy_in(dro_context *ctx, void *to, const void *host_from, size_t bytes)
 {
-    return copied(ctx, ctx->backend->copy_in(to, host_from, bytes));
+    return dro__copied(ctx, ctx->backend, ctx->backend->copy_in(to, host_from, bytes));
 }
 
 dro_status dro__copy_out(dro_context *ctx, void *host_to, const void *from, size_t bytes)
 {
-    return copied(ctx, ctx->backend->copy_out(host_to, from, bytes));
+    return dro__copied(ctx, ctx->backend, ctx->backend->copy_out(host_to, from, bytes));
 }
 
-double dro__norm2(const dro_context *ctx, size_t n, const float *x)
+double dro__norm2(const dro__backend *be, dro__pool *pool, size_t n, const float *x)
 {
     double sums[DRO__SUMS];
     dro__step k = {.n = n};
     k.v[DRO__X] = (float *)x;
-    ctx->backend->move(ctx->pool, &k, DRO__MOVE_norm, sums);
+    be->move(pool, &k, DRO__MOVE_norm, sums);
     return sums[0];
 }
 
-void dro__add(const dro_context *ctx, size_t n, float *to, const float *from)
+void dro__add(const dro__backend *be, dro__pool *pool, size_t n, float *to, const float *from)
 {
     double sums[DRO__SUMS];
     dro__ticket ticket = {.c = {0, 1}, .plus = 1};
     dro__step k = {.n = n, .ticket = &ticket};
     k.v[DRO__OUT] = k.v[DRO__X] = to;
     k.v[DRO__X + 1] = (float *)from;
-    ctx->backend->move(ctx->pool, &k, DRO__MOVE_combine, sums);
+    be->move(pool, &k, DRO__MOVE_combine, sums);
 }

@@ -71,14 +71,21 @@ typedef struct dro__backend {
 #include "backends.def"
 #undef BACKEND
 
+/* The backend that computes on the vectors of a problem: the context's, but where the callbacks use
+ * host memory and the context's backend does not, the fastest that does. Copies between them would
+ * cost more than a step. */
+const dro__backend *dro__backend_for(const dro_context *ctx, bool on_host);
+
+/* What a copy of a backend said. */
+dro_status dro__copied(dro_context *ctx, const dro__backend *be, const char *trouble);
 /* Copies that report failure. */
 dro_status dro__copy_in(dro_context *ctx, void *to, const void *host_from, size_t bytes);
 dro_status dro__copy_out(dro_context *ctx, void *host_to, const void *from, size_t bytes);
 
 /* to += from */
-void dro__add(const dro_context *ctx, size_t n, float *to, const float *from);
+void dro__add(const dro__backend *be, dro__pool *pool, size_t n, float *to, const float *from);
 /* |x|^2 */
-double dro__norm2(const dro_context *ctx, size_t n, const float *x);
+double dro__norm2(const dro__backend *be, dro__pool *pool, size_t n, const float *x);
 
 /* Whether a move ends with the proximal operator of an elementwise regulariser. */
 static inline int dro__move_has_prox(const dro__step *k, dro__move_kind kind)

@@ -155,7 +155,7 @@ static void run_l1(bench *b)
 
 static void run_norm(bench *b)
 {
-    b->sink = dro__norm2(b->ctx, b->length, b->w);
+    b->sink = dro__norm2(b->ctx->backend, b->ctx->pool, b->length, b->w);
 }
 
 static void run_first_bad(bench *b)

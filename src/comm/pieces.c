@@ -26,6 +26,7 @@ typedef struct piece {
 
 struct dro__pieces {
     dro_context *ctx;
+    const dro__backend *be; /* of the vectors */
     dro_problem mine;
     dro__pieces_options options;
     size_t most;          /* examples of a part in a piece, 0: all */
@@ -99,25 +100,11 @@ static dro_status make_buffers(dro__pieces *s, size_t count)
                        : dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu", count);
 }
 
-static void *take_memory(const dro__pieces *s, size_t count)
-{
-    return s->mine.memory == DRO_MEMORY_BACKEND ? s->ctx->backend->alloc(count, sizeof(float))
-                                                : dro__alloc(count, sizeof(float));
-}
-
-static void give_memory(const dro__pieces *s, float *memory)
-{
-    if (s->mine.memory == DRO_MEMORY_BACKEND)
-        s->ctx->backend->free(memory);
-    else
-        dro__free(memory);
-}
-
 static dro_status make_gradients(dro__pieces *s, int part_count)
 {
     for (int p = 0; p < part_count; p++) {
         if (!s->grads[p])
-            s->grads[p] = take_memory(s, s->mine.dim);
+            s->grads[p] = s->be->alloc(s->mine.dim, sizeof(float));
         if (!s->grads[p])
             return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a gradient of %zu",
                              s->mine.dim);
@@ -180,17 +167,6 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
 
 /* ---- gradients ---- */
 
-static void add(const dro__pieces *s, float *to, const float *from)
-{
-    size_t dim = s->mine.dim;
-    if (s->mine.memory == DRO_MEMORY_BACKEND) {
-        dro__add(s->ctx, dim, to, from);
-        return;
-    }
-    for (size_t i = 0; i < dim; i++)
-        to[i] += from[i];
-}
-
 /* The gradient of one piece, written to grads, or added where `begun` says that the part has one
  * already. */
 static dro_status differentiate(dro__pieces *s, const float *w, const piece *one, const float *coef,
@@ -204,7 +180,7 @@ static dro_status differentiate(dro__pieces *s, const float *w, const piece *one
     DRO_TRY(s->mine.backward(s->mine.user, w, one->parts, one->part_count, s->coef, to));
     for (int i = 0; i < one->part_count; i++) {
         if (begun[one->index[i]])
-            add(s, grads[one->index[i]], to[i]);
+            dro__add(s->be, s->ctx->pool, s->mine.dim, grads[one->index[i]], to[i]);
         begun[one->index[i]] = true;
     }
     return DRO_OK;
@@ -278,6 +254,7 @@ dro_status dro__pieces_create(dro_context *ctx, const dro_problem *mine,
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a problem in pieces");
     s->ctx = ctx;
     s->mine = *mine;
+    s->be = dro__backend_for(ctx, mine->memory == DRO_MEMORY_HOST);
     s->options = *options;
     s->most = options->most;
     *problem = s->mine;
@@ -298,7 +275,7 @@ void dro__pieces_free(dro__pieces *s)
     if (!s)
         return;
     for (int p = 0; p < PARTS; p++)
-        give_memory(s, s->grads[p]);
+        s->be->free(s->grads[p]);
     dro__free(s->losses);
     dro__free(s->coef);
     dro__free(s);

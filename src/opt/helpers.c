@@ -285,52 +285,6 @@ static int64_t first_bad_loss(size_t n, const float *losses)
     return -1;
 }
 
-/* ---- callbacks that see host memory on a backend that has its own ---- */
-
-static bool copies(const dro_optimizer *o)
-{
-    int memory = o->is_composite ? o->composite.memory : o->problem.memory;
-    return memory == DRO_MEMORY_HOST && !o->ctx->backend->on_host;
-}
-
-static size_t gradient_size(const dro_optimizer *o)
-{
-    return o->is_composite ? o->composite.inner * o->dim : o->dim;
-}
-
-/* *w becomes a copy in host memory. */
-static dro_status borrow_w(dro_optimizer *o, const float **w)
-{
-    if (!copies(o))
-        return DRO_OK;
-    if (!o->host_w)
-        DRO_TRY(dro__array(o, o->dim, sizeof(float), 0, &o->host_w));
-    DRO_TRY(dro__copy_out(o->ctx, o->host_w, *w, o->dim * sizeof **w));
-    *w = o->host_w;
-    return DRO_OK;
-}
-
-/* Where a callback writes its gradients, and the copy from there. */
-static dro_status borrow_grads(dro_optimizer *o, int count, float *const *grads, float **to)
-{
-    for (int k = 0; k < count; k++) {
-        to[k] = grads[k];
-        if (!copies(o))
-            continue;
-        if (!o->host_grads[k])
-            DRO_TRY(dro__array(o, gradient_size(o), sizeof(float), 0, &o->host_grads[k]));
-        to[k] = o->host_grads[k];
-    }
-    return DRO_OK;
-}
-
-static dro_status return_grads(dro_optimizer *o, int count, float *const *grads)
-{
-    for (int k = 0; k < count && copies(o); k++)
-        DRO_TRY(dro__copy_in(o->ctx, grads[k], o->host_grads[k], gradient_size(o) * sizeof(float)));
-    return DRO_OK;
-}
-
 dro_status dro__check_losses(dro_optimizer *o, const dro_batch *batch, const float *losses)
 {
     int64_t bad = first_bad_loss(batch->count, losses);
@@ -349,7 +303,6 @@ dro_status dro__check_losses(dro_optimizer *o, const dro_batch *batch, const flo
 dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
                         float *losses)
 {
-    DRO_TRY(borrow_w(o, &w));
     dro_status status = o->problem.forward(o->problem.user, w, parts, count, losses);
     if (status != DRO_OK)
         return callback_failed(o, status, "forward", parts);
@@ -364,11 +317,11 @@ dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts
 dro_status dro__check_gradient(dro_optimizer *o, const dro_batch *batch, const float *grad,
                                size_t n)
 {
-    int64_t bad = o->ctx->backend->first_bad(o->ctx->pool, n, grad);
+    int64_t bad = o->be->first_bad(o->ctx->pool, n, grad);
     if (bad < 0)
         return DRO_OK;
     float value = NAN; /* where it cannot be read */
-    o->ctx->backend->copy_out(&value, grad + bad, sizeof value);
+    o->be->copy_out(&value, grad + bad, sizeof value);
     dro__fail(o->ctx, DRO_ERR_NUMBER,
               "gradient entry %lld is %g at step %llu (batch of %zu at position %llu): the step is "
               "refused and changes nothing",
@@ -380,13 +333,9 @@ dro_status dro__check_gradient(dro_optimizer *o, const dro_batch *batch, const f
 dro_status dro__backward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
                          const float *coef, float *const *grads)
 {
-    float *to[2];
-    DRO_TRY(borrow_w(o, &w));
-    DRO_TRY(borrow_grads(o, count, grads, to));
-    dro_status status = o->problem.backward(o->problem.user, w, parts, count, coef, to);
+    dro_status status = o->problem.backward(o->problem.user, w, parts, count, coef, grads);
     if (status != DRO_OK)
         return callback_failed(o, status, "backward", parts);
-    DRO_TRY(return_grads(o, count, grads));
     for (int k = 0; k < count; k++)
         DRO_TRY(dro__check_gradient(o, &parts[k], grads[k], o->dim));
     return DRO_OK;
@@ -396,15 +345,9 @@ dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *part
                          double *g, float *const *jacobian)
 {
     const dro_composite *c = &o->composite;
-    float *to[2];
-    DRO_TRY(borrow_w(o, &w));
-    if (jacobian)
-        DRO_TRY(borrow_grads(o, count, jacobian, to));
-    dro_status status = c->evaluate(c->user, w, parts, count, g, jacobian ? to : NULL);
+    dro_status status = c->evaluate(c->user, w, parts, count, g, jacobian);
     if (status != DRO_OK)
         return callback_failed(o, status, "evaluate", parts);
-    if (jacobian)
-        DRO_TRY(return_grads(o, count, jacobian));
     for (int k = 0; k < count; k++) {
         for (size_t j = 0; j < c->inner; j++) {
             if (isfinite(g[(size_t)k * c->inner + j]))
@@ -443,7 +386,7 @@ static dro_status add_row(dro_optimizer *o, void **data, size_t bytes, dro__row 
         if (*data && row.on_host)
             dro__free(*data);
         else if (*data)
-            o->ctx->backend->free(*data);
+            o->be->free(*data);
         dro__free(row.before);
         *data = NULL;
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for a vector of %zu bytes", bytes);
@@ -456,7 +399,7 @@ static dro_status add_row(dro_optimizer *o, void **data, size_t bytes, dro__row 
 
 dro_status dro__vector(dro_optimizer *o, size_t n, bool saved, float **vector)
 {
-    *vector = o->ctx->backend->alloc(n, sizeof **vector);
+    *vector = o->be->alloc(n, sizeof **vector);
     return add_row(o, (void **)vector, n * sizeof **vector, (dro__row){.saved = saved});
 }
 
@@ -479,7 +422,7 @@ void dro__rows_free(dro_optimizer *o)
 {
     for (int r = 0; r < o->row_count; r++) {
         dro__row *row = &o->rows[r];
-        (row->on_host ? dro__free : o->ctx->backend->free)(*row->data);
+        (row->on_host ? dro__free : o->be->free)(*row->data);
         dro__free(row->before);
         *row->data = NULL;
     }
@@ -509,8 +452,8 @@ static void archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, si
         if (some == 0)
             return;
         ar->status = ar->mode == DRO__ARCHIVE_SAVE
-                         ? dro__copy_out(o->ctx, ar->bytes + ar->used, at, some)
-                         : dro__copy_in(o->ctx, at, ar->bytes + ar->used, some);
+                         ? dro__vector_out(o, ar->bytes + ar->used, at, some)
+                         : dro__vector_in(o, at, ar->bytes + ar->used, some);
         ar->failed = ar->status != DRO_OK;
         ar->used += some;
     }

@@ -406,7 +406,7 @@ dro_status dro_step_replace(dro_optimizer *o, const float *w, const void *change
     for (int r = 0; r < o->row_count; r++)
         if (o->rows[r].saved)
             memset(*o->rows[r].data, 0, o->rows[r].bytes);
-    DRO_TRY(dro__copy_in(o->ctx, o->k.v[DRO__W], w, o->dim * sizeof *w));
+    DRO_TRY(dro__vector_in(o, o->k.v[DRO__W], w, o->dim * sizeof *w));
     o->ticket = (dro__ticket){0}; /* the average begins as the weights */
     dro__average(o);
     return DRO_OK;

@@ -203,6 +203,7 @@ enum { DRO__SLOTS = 3, DRO__HOLES = 64 };
 
 struct dro_optimizer {
     dro_context *ctx;
+    const dro__backend *be; /* of the vectors: dro__backend_for() */
     const dro__optimizer_class *cls;
     dro_problem problem; /* unused when composite is set */
     dro_composite composite;
@@ -255,9 +256,6 @@ struct dro_optimizer {
     size_t hole_size[DRO__HOLES], big;
     size_t fine; /* chunks of this size, 0: as large as they may be */
     int holes;
-    /* callbacks that see host memory on a backend that has its own: copies of w and of two
-     * gradients */
-    float *host_w, *host_grads[2];
     /* asynchronous steps (async.c): the state is on the device; steps since it went; an error
      * that came late */
     const dro__async *async; /* NULL: steps are driven by the host */
@@ -345,6 +343,19 @@ dro_status dro__check_gradient(dro_optimizer *o, const dro_batch *batch, const f
 dro_status dro__refuse(dro_optimizer *o, const dro_batch *batch);
 /* f and f'(u), refused when not finite. */
 dro_status dro__outer(dro_optimizer *o, const double *u, double *value, double *gradient);
+
+/* Copies between a vector and host memory. */
+static inline dro_status dro__vector_in(const dro_optimizer *o, void *to, const void *from,
+                                        size_t bytes)
+{
+    return dro__copied(o->ctx, o->be, o->be->copy_in(to, from, bytes));
+}
+
+static inline dro_status dro__vector_out(const dro_optimizer *o, void *to, const void *from,
+                                         size_t bytes)
+{
+    return dro__copied(o->ctx, o->be, o->be->copy_out(to, from, bytes));
+}
 
 /* A row of the table: a vector of n floats in the backend's memory, or n elements of `size` bytes
  * in the host's; zeros. saved: part of the state. undone: put back when a step is refused (arrays

@@ -306,7 +306,7 @@ static dro_status as_floats(dro_optimizer *o)
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for %zu weights", o->dim);
     for (size_t i = 0; i < o->dim; i++)
         w[i] = (float)s->solver.w[i];
-    dro_status status = dro__copy_in(o->ctx, o->k.v[DRO__W], w, o->dim * sizeof *w);
+    dro_status status = dro__vector_in(o, o->k.v[DRO__W], w, o->dim * sizeof *w);
     dro__free(w);
     return status;
 }
@@ -316,7 +316,7 @@ static dro_status begin(dro_optimizer *o)
 {
     state *s = o->extra;
     float *w = dro__alloc(o->dim, sizeof *w);
-    dro_status status = w ? dro__copy_out(o->ctx, w, o->k.v[DRO__W], o->dim * sizeof *w)
+    dro_status status = w ? dro__vector_out(o, w, o->k.v[DRO__W], o->dim * sizeof *w)
                           : dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for %zu weights", o->dim);
     for (size_t i = 0; status == DRO_OK && i < o->dim; i++)
         s->solver.w[i] = (double)w[i];

@@ -35,7 +35,7 @@ static void end_stage(dro_optimizer *o, dro__pd *s)
         p[i] = s->p_sum[i] / (double)o->run.p_terms;
     dro__dual_rebuild(s->p);
     memset(s->p_sum, 0, (size_t)o->n * sizeof *s->p_sum);
-    o->ctx->backend->copy_in(o->k.v[DRO__W], s->mean, o->dim * sizeof(float));
+    o->be->copy_in(o->k.v[DRO__W], s->mean, o->dim * sizeof(float));
     o->run.p_terms = 0;
     o->run.within = 0;
     o->run.stages++;

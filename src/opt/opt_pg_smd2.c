@@ -77,7 +77,7 @@ static dro_status step(dro_optimizer *o)
     dro__swap(&o->k.v[DRO__W], &s->w_next);
     o->run.within++;
     if (stage_ends) {
-        o->ctx->backend->copy_in(o->k.v[DRO__W], s->mean, o->dim * sizeof(float));
+        o->be->copy_in(o->k.v[DRO__W], s->mean, o->dim * sizeof(float));
         o->run.within = 0;
         o->run.keep_p = 0;
         o->run.stages++;

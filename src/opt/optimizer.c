@@ -135,6 +135,7 @@ dro_status dro_optimizer_create(dro_context *ctx, const char *name, const dro_pr
                          "a problem needs forward and backward, and n >= 0 (0: a stream)");
     DRO_TRY(create(ctx, name, false, p.dim, opt));
     (*opt)->problem = p;
+    (*opt)->be = dro__backend_for(ctx, p.memory == DRO_MEMORY_HOST);
     (*opt)->n = p.n;
     if (p.library)
         (*opt)->able = *p.library;
@@ -157,6 +158,7 @@ dro_status dro_optimizer_create_composite(dro_context *ctx, const char *name,
         return dro__fail(ctx, DRO_ERR_RANGE, "inner is %zu: too large", c.inner);
     DRO_TRY(create(ctx, name, true, c.dim, opt));
     (*opt)->composite = c;
+    (*opt)->be = dro__backend_for(ctx, c.memory == DRO_MEMORY_HOST);
     (*opt)->n = c.n;
     return DRO_OK;
 }
@@ -345,7 +347,7 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
     if (status == DRO_OK && dro__settings_of(o)->ema > 0)
         status = dro__vector(o, o->dim + o->statistics_count, true, &o->k.v[DRO__AVERAGE]);
     if (status == DRO_OK && w0)
-        status = dro__copy_in(o->ctx, o->k.v[DRO__W], w0, o->dim * sizeof *w0);
+        status = dro__vector_in(o, o->k.v[DRO__W], w0, o->dim * sizeof *w0);
     if (status != DRO_OK) { /* as if it had not been called */
         unstart(o);
         return status;
@@ -453,7 +455,7 @@ dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_wait(o));
     DRO_TRY(dro__lent_pull((dro_optimizer *)o, true));
-    return dro__copy_out(o->ctx, w, result_of(o), o->dim * sizeof *w);
+    return dro__vector_out(o, w, result_of(o), o->dim * sizeof *w);
 }
 
 const float *dro_optimizer_w(const dro_optimizer *o)
@@ -480,15 +482,15 @@ bool dro__optimizer_averages(const dro_optimizer *o)
 dro_status dro__optimizer_statistics_get(const dro_optimizer *o, float *average)
 {
     DRO_TRY(dro__async_wait(o));
-    return dro__copy_out(o->ctx, average, o->k.v[DRO__AVERAGE] + o->dim,
-                         o->statistics_count * sizeof *average);
+    return dro__vector_out(o, average, o->k.v[DRO__AVERAGE] + o->dim,
+                           o->statistics_count * sizeof *average);
 }
 
 dro_status dro__optimizer_statistics_set(dro_optimizer *o, const float *average)
 {
     DRO_TRY(dro__async_wait(o));
-    return dro__copy_in(o->ctx, o->k.v[DRO__AVERAGE] + o->dim, average,
-                        o->statistics_count * sizeof *average);
+    return dro__vector_in(o, o->k.v[DRO__AVERAGE] + o->dim, average,
+                          o->statistics_count * sizeof *average);
 }
 
 double dro_optimizer_regulariser(const dro_optimizer *o, const float *w)

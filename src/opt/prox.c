@@ -38,13 +38,13 @@ dro_status dro__reg_create(dro_optimizer *o)
 void dro__reg_blocks(dro_optimizer *o, float *w, double eta)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
-    const dro__backend *be = o->ctx->backend;
+    const dro__backend *be = o->be;
     if (set->reg == DRO__REG_GROUP)
         be->block_shrink(o->ctx->pool, w, o->blocks, o->block_count, eta * set->reg_strength);
     if (set->reg != DRO__REG_BALL)
         return;
     /* A norm that is NaN, or could not be computed, refuses w. */
-    double norm = sqrt(dro__norm2(o->ctx, o->dim, w));
+    double norm = sqrt(dro__norm2(o->be, o->ctx->pool, o->dim, w));
     if (norm <= set->reg_radius)
         return;
     dro__combination scale = {.out = w, .x = {w}};
@@ -63,7 +63,7 @@ double dro__reg_value(const dro_optimizer *o, const float *of)
     size_t block = 0;
     for (size_t at = 0; at < o->dim; at += PART) {
         size_t count = o->dim - at < PART ? o->dim - at : PART;
-        if (o->ctx->backend->copy_out(w, of + at, count * sizeof *w))
+        if (o->be->copy_out(w, of + at, count * sizeof *w))
             return NAN;
         for (size_t i = 0; i < count; i++) {
             double square = (double)w[i] * (double)w[i];

@@ -18,7 +18,7 @@ dro_status dro__weigh(dro_optimizer *o, dro__phase phase, const dro_batch *parts
         at += (size_t)k->counts[p];
     }
     k->group_of = o->group_of;
-    o->ctx->backend->weigh(k, phase);
+    o->be->weigh(k, phase);
     return DRO_OK;
 }
 
@@ -34,7 +34,7 @@ void dro__combine(dro_optimizer *o, const dro__combination *c)
     o->ticket.plus = c->plus;
     o->ticket.prox = c->prox;
     o->ticket.prox_eta = c->eta;
-    o->ctx->backend->move(o->ctx->pool, k, DRO__MOVE_combine, sums);
+    o->be->move(o->ctx->pool, k, DRO__MOVE_combine, sums);
     if (c->prox)
         dro__reg_blocks(o, c->out, c->eta);
 }
@@ -77,11 +77,11 @@ void dro__finish_step(dro_optimizer *o)
     double sums[DRO__SUMS];
     bool guarded = k->plan.move == DRO__MOVE_storm && k->plan.guard > 0;
     if (guarded && o->s.fresh && o->s.level != DRO__TILT_NONE)
-        o->s.square = dro__norm2(o->ctx, k->n, k->v[DRO__G]);
-    o->ctx->backend->move(o->ctx->pool, k, k->plan.move, sums);
-    o->ctx->backend->settle(k, sums);
+        o->s.square = dro__norm2(o->be, o->ctx->pool, k->n, k->v[DRO__G]);
+    o->be->move(o->ctx->pool, k, k->plan.move, sums);
+    o->be->settle(k, sums);
     if (k->plan.then)
-        o->ctx->backend->move(o->ctx->pool, k, k->plan.then, sums);
+        o->be->move(o->ctx->pool, k, k->plan.then, sums);
     if (!o->ticket.second)
         dro__reg_blocks(o, k->v[DRO__W], o->s.eta * k->plan.prox_stretch);
 }
@@ -92,12 +92,12 @@ void dro__average(dro_optimizer *o)
     double sums[DRO__SUMS];
     if (!k.v[DRO__AVERAGE])
         return;
-    o->ctx->backend->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
+    o->be->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
     k.n = o->statistics_count;
     k.v[DRO__W] = o->statistics;
     k.v[DRO__AVERAGE] += o->dim;
     if (k.n)
-        o->ctx->backend->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
+        o->be->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
 }
 
 /* sam: the point at which the step takes its gradients. */
@@ -108,9 +108,9 @@ static dro_status ascend(dro_optimizer *o, const dro_batch *batch)
     DRO_TRY(dro__forward(o, k->v[DRO__W], batch, 1, k->losses));
     DRO_TRY(dro__weigh(o, DRO__PHASE_ASCENT, batch, 1));
     DRO_TRY(dro__backward(o, k->v[DRO__W], batch, 1, k->coef, &k->v[DRO__G]));
-    double square = dro__norm2(o->ctx, k->n, k->v[DRO__G]);
+    double square = dro__norm2(o->be, o->ctx->pool, k->n, k->v[DRO__G]);
     o->s.ascent = square > 0 ? 1 / sqrt(square) : 0;
-    o->ctx->backend->move(o->ctx->pool, k, DRO__MOVE_ascend, sums);
+    o->be->move(o->ctx->pool, k, DRO__MOVE_ascend, sums);
     return DRO_OK;
 }
 
