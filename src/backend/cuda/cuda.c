@@ -1,8 +1,7 @@
 /* The cuda backend's table: memory and vector operations on the GPU.
  *
- * Losses, coefficients, margins and the rows of a table are host memory, as they are on every
- * backend, so the operations on them are the reference's; w and everything as long as w is the
- * GPU's. */
+ * Losses, coefficients, margins and the rows of a table are in host memory, as on every backend, so
+ * operations on them are those of ref. w and all vectors of its length are in GPU memory. */
 #include "conv3.h"
 #include "cuda.h"
 #include "nccl.h"
@@ -13,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- which one ---- */
+/* ---- choosing the GPU ---- */
 
 int dro__cuda_device(void)
 {
@@ -34,7 +33,7 @@ void dro__cuda_use(void)
         cudaSetDevice(device);
 }
 
-/* ---- is there one ---- */
+/* ---- availability ---- */
 
 static const char *missing(void)
 {
@@ -48,7 +47,7 @@ static const char *missing(void)
     if (error == cudaSuccess && count > 0)
         error =
             cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, dro__cuda_device());
-    cudaGetLastError(); /* forget it */
+    cudaGetLastError(); /* clears the error */
     if (error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary)
         return "no NVIDIA driver, or one older than CUDA 13 needs (580)";
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
@@ -69,7 +68,7 @@ static const char *missing(void)
     return text;
 }
 
-/* The GPU, and which kernels it runs. */
+/* Describes the GPU and the kernels that it runs. */
 static const char *device(void)
 {
     static _Thread_local char text[400];
@@ -171,7 +170,7 @@ void dro__cuda_poison(float *x, size_t n)
 {
     if (cudaMemsetAsync(x, 0xff, n * sizeof *x, DRO__STREAM) == cudaSuccess)
         cudaStreamSynchronize(DRO__STREAM);
-    cudaGetLastError(); /* the numbers tell it */
+    cudaGetLastError(); /* the NaNs report it */
 }
 
 static const char *copy(void *to, const void *from, size_t bytes)
@@ -185,18 +184,18 @@ static const char *copy(void *to, const void *from, size_t bytes)
 
 /* ---- vectors ---- */
 
-/* Memory for what a pass over vectors returns. Each thread has its own, as it has its own stream;
- * when the thread ends, another one may take it. */
+/* Memory for the results of a pass over vectors. Each thread has its own, as it has its own stream;
+ * after the thread has ended, another one may reuse it. */
 typedef struct scratch {
     double *partial;
     unsigned *counter;
     unsigned long long *first;
-    double *result; /* seen by both sides */
+    double *result; /* mapped host memory */
     struct scratch *next;
 } scratch;
 
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
-static scratch *idle; /* of threads that have ended */
+static scratch *idle; /* the scratch memory of threads that have ended */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t mine;
 
@@ -258,14 +257,14 @@ static scratch *scratch_of_thread(void)
     return s;
 }
 
-/* Whether the kernel that was just queued was taken, and ended well. */
+/* Whether the kernel just queued was accepted and finished without an error. */
 static bool ended(void)
 {
     bool taken = cudaGetLastError() == cudaSuccess;
     return cudaStreamSynchronize(DRO__STREAM) == cudaSuccess && taken;
 }
 
-/* The vectors that a move writes are poisoned where it could not be done. */
+/* If a move fails, the vectors that it writes are poisoned. */
 static void move(dro__pool *pool, const dro__step *k, dro__move_kind kind, double *sums)
 {
     (void)pool;
@@ -278,9 +277,9 @@ static void move(dro__pool *pool, const dro__step *k, dro__move_kind kind, doubl
     if (s) {
         meet = (dro__gpu_sums){s->partial, s->counter, s->result};
         for (int m = 0; m < DRO__SUMS; m++)
-            s->result[m] = HUGE_VAL; /* unless the pass says otherwise */
+            s->result[m] = HUGE_VAL; /* overwritten by a pass that succeeds */
     }
-    cudaGetLastError(); /* what went wrong before is not this pass's */
+    cudaGetLastError(); /* clears an error of an earlier call */
     dro__gpu_move(DRO__STREAM, k, kind, dro__move_has_prox(k, kind), &meet);
     bool done = ended();
     for (int m = 0; m < DRO__SUMS && s; m++)
@@ -293,7 +292,7 @@ static void move(dro__pool *pool, const dro__step *k, dro__move_kind kind, doubl
             dro__cuda_poison(k->v[written[r]], k->n);
 }
 
-/* Losses and scalars are the host's. */
+/* Losses and scalars are in host memory. */
 static void weigh(const dro__step *k, dro__phase phase)
 {
     dro__backend_ref.weigh(k, phase);
@@ -313,7 +312,7 @@ static int64_t first_bad(dro__pool *pool, size_t n, const float *x)
     if (!s)
         return 0;
     unsigned long long *found = (unsigned long long *)s->result;
-    *found = 0; /* unless the pass says otherwise: a GPU that fails is bad too */
+    *found = 0; /* overwritten by a pass that succeeds: a GPU that fails counts as bad */
     dro__gpu_first_bad(DRO__STREAM, n, x, s->first, s->counter, found);
     if (cudaStreamSynchronize(DRO__STREAM) != cudaSuccess)
         return 0;
@@ -328,7 +327,7 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
     bool done =
         device && dro__cuda_copy(device, offsets, (blocks + 1) * sizeof *device) == cudaSuccess;
     if (done) {
-        cudaGetLastError(); /* what went wrong before is not this pass's */
+        cudaGetLastError(); /* clears an error of an earlier call */
         dro__gpu_block_shrink(DRO__STREAM, x, device, blocks, threshold);
         done = ended();
     }
@@ -337,8 +336,7 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
     dro__cuda_free(device);
 }
 
-/* ---- linear models: their rows are in host memory, and reading them is all the work there is
- * ---- */
+/* ---- linear models: their rows are in host memory, and reading them is the dominant cost ---- */
 
 static void rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins)
@@ -348,7 +346,7 @@ static void rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t
         dro__backend_ref.rows_dot(pool, rows, ids, count, here, margins);
     else
         for (size_t i = 0; i < count; i++)
-            margins[i] = NAN; /* refused */
+            margins[i] = NAN; /* a NaN is refused */
     dro__free(here);
 }
 

@@ -1,12 +1,12 @@
-/* The input of a network out of small images that live on the GPU as bytes: moved, mirrored,
- * changed by operations, normalised, erased, mixed. */
+/* Makes the input of a network from small images that are kept in GPU memory as bytes: shifts,
+ * mirrors, changes by operations, normalises, erases and mixes them. */
 #include "device.cuh"
 
 #include "pixels.h"
 
 enum { IMAGE_THREADS = 512 };
 
-/* An image: as it is stored, or as bytes in shared memory that were cut already. */
+/* An image: either as stored, or as bytes in shared memory, already shifted and mirrored. */
 struct source {
     const uint8_t *p;
     const dro_cut *cut;
@@ -33,7 +33,8 @@ static __device__ float value_at(const dro__gpu_images &k, const source &s, int 
                                            : byte_at(k, s, j, row, col) * k.scale[j] + k.shift[j];
 }
 
-/* Operations need the image in shared memory, twice. */
+/* Prepares an image. If it has operations, applies them in shared memory, which takes two copies of
+ * the image. */
 static __device__ source open_image(const dro__gpu_images &k, const dro__gpu_cut *c,
                                     uint8_t *memory, uint8_t *spare, dro__pixel_tables *tables)
 {
@@ -54,8 +55,8 @@ static __device__ source open_image(const dro__gpu_images &k, const dro__gpu_cut
     return s;
 }
 
-/* One thread for some channels of a pixel; an image for each blockIdx.x, of which there may be more
- * than of the others. */
+/* A thread makes W::V channels of a pixel. The image is blockIdx.x, because the grid can be largest
+ * in x. */
 template <typename W>
 static __global__ void images_kernel(const __grid_constant__ dro__gpu_images k, int first,
                                      dro__typed to)
@@ -74,7 +75,7 @@ static __global__ void images_kernel(const __grid_constant__ dro__gpu_images k, 
     bool mixed = k.mixes && mix.share < 1;
     bool boxed = mixed && mix.box.right > mix.box.left;
     source a = open_image(k, &own, memory, memory + size, &tables), b = a;
-    uint8_t *left = a.p == memory ? memory + size : memory; /* not the first image's */
+    uint8_t *left = a.p == memory ? memory + size : memory; /* not used by the first image */
     if (mixed)
         b = open_image(k, &mix.second, left, memory + 2 * size, &tables);
     size_t at = (size_t)example * area * k.stored;
@@ -98,14 +99,14 @@ static __global__ void images_kernel(const __grid_constant__ dro__gpu_images k, 
     }
 }
 
-/* Without operations several blocks share an image. */
+/* Where images cannot have operations, several blocks share an image. */
 template <typename W>
 static void launch(cudaStream_t s, const dro__gpu_images *k, int first, int count, dro__typed to)
 {
     int words = k->e.height * k->e.width * (k->stored / W::V);
     int across = k->shared_bytes ? 1 : (words + IMAGE_THREADS - 1) / IMAGE_THREADS;
     dim3 grid((unsigned)count, (unsigned)(across < 65535 ? across : 65535));
-    if (k->shared_bytes > 40 << 10) /* more than a kernel has without asking */
+    if (k->shared_bytes > 40 << 10) /* plus static arrays: perhaps above the default of 48 KB */
         cudaFuncSetAttribute(images_kernel<W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              k->shared_bytes);
     images_kernel<W><<<grid, IMAGE_THREADS, (size_t)k->shared_bytes, s>>>(*k, first, to);

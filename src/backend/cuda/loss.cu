@@ -1,4 +1,4 @@
-/* The losses of loss_functions.h, one block of threads for each example, in double. */
+/* The losses of loss_functions.h: one block for each example, arithmetic in double. */
 #include "device.cuh"
 #include "loss_functions.h"
 

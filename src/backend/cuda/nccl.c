@@ -1,6 +1,6 @@
-/* NCCL is opened at run time, so that the same program runs where it is missing; the part of its
- * interface that is used (stable since NCCL 2.4) is declared here. DRO_NCCL in the environment may
- * name the library's file. */
+/* NCCL is opened at run time, so the same program also runs without it. The part of its interface
+ * that is used (stable since NCCL 2.4) is declared here. The environment variable DRO_NCCL may give
+ * the path of the library. */
 #include "nccl.h"
 #include "cuda.h"
 
@@ -33,7 +33,7 @@ typedef struct library {
 struct dro__device_comm {
     void *nccl;
     int size;
-    pthread_mutex_t lock; /* one call of NCCL at a time; abort does not wait long for it */
+    pthread_mutex_t lock; /* one NCCL call at a time; abort waits for it at most a second */
     bool aborted;
 };
 
@@ -93,7 +93,7 @@ static dro_status refused(dro_context *ctx, const char *what, int code)
     return dro__fail(ctx, DRO_ERR_DEVICE, "%s: %s", what, nccl.ncclGetErrorString(code));
 }
 
-/* ---- life ---- */
+/* ---- creation and destruction ---- */
 
 static void key(unsigned char to[DRO__DEVICE_KEY])
 {
@@ -125,7 +125,7 @@ static dro_status open_comm(dro_context *ctx, const unsigned char id[DRO__DEVICE
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a communicator");
     memcpy(given.internal, id, sizeof given.internal);
     dro__cuda_use();
-    if (fixed) /* sums inside the switch are added in an order that changes */
+    if (fixed) /* sums inside the NVLink switch are added in a varying order */
         setenv("NCCL_NVLS_ENABLE", "0", 0);
     c->size = size;
     pthread_mutex_init(&c->lock, NULL);
@@ -148,7 +148,8 @@ static void close_comm(dro__device_comm *c)
     dro__free(c);
 }
 
-/* A call that waits for a rank that is gone keeps the lock: the abort is what ends it. */
+/* A call that waits for a lost rank holds the lock until the abort ends that call, so the lock is
+ * awaited for one second only. */
 static void abort_comm(dro__device_comm *c)
 {
     struct timespec until;

@@ -1,5 +1,5 @@
-/* Batch norm over the batches of all ranks: its sums are added between the devices (nccl.c), inside
- * the recorded pass, or on the host, in passes that are not recorded. */
+/* Batch norm over the batches of all ranks. Its sums are added either between the devices (nccl.c),
+ * inside the recorded pass, or on the host, in passes that are not recorded. */
 #include "nccl.h"
 #include "net.h"
 
@@ -8,7 +8,7 @@ bool dro__norms_sync_on_host(const dro__cuda_network *net, const dro__gprogram *
     return p->base.training && dro__net_synced(&net->memory) && !net->memory.sync->device;
 }
 
-/* What `back` becomes when it is summed. */
+/* Where `back`, summed over all ranks, is stored. */
 static double *all_of(const dro__gprogram *p, const dro__numbers *n)
 {
     return p->back + p->sums_bytes / sizeof(double) + (n->back - p->back);
@@ -55,7 +55,7 @@ static void sum_ranks(dro__cuda_network *net, const double *from, double *to, in
     }
     cudaMemcpyAsync(net->host_sums, from, bytes, cudaMemcpyDeviceToHost, net->stream);
     if (cudaStreamSynchronize(net->stream) != cudaSuccess)
-        net->failed = true; /* the other ranks still wait for this one's numbers */
+        net->failed = true; /* continue: the other ranks wait for this rank's numbers */
     sync->merge(sync->user, net->host_sums, count, dro__sums_merge);
     cudaMemcpyAsync(to, net->host_sums, bytes, cudaMemcpyHostToDevice, net->stream);
 }

@@ -1,7 +1,7 @@
-/* Where the values of a program are in the GPU's memory. */
+/* Places the values of a program in GPU memory. */
 #include "net.h"
 
-/* The next piece of a block; NULL base: only counts. */
+/* Takes the next piece of a block; with base NULL it only counts bytes. */
 static void *take(char *base, size_t *used, size_t bytes)
 {
     enum { ALIGN = 256 };
@@ -18,7 +18,7 @@ static size_t lay_out(dro__gprogram *p, size_t capacity, char *base)
         dro__gvalue *v = &p->values[op ? op->base.end : 0]; /* the input first */
         dro__gtail *tail = v->base.tail < 0 ? NULL : &p->tails[v->base.tail];
         size_t bytes = capacity * v->size * (v->base.form ? 2 : 4);
-        bool apart = v->lazy || v->whole >= 0; /* the value is elsewhere, if it is at all */
+        bool apart = v->lazy || v->whole >= 0; /* stored elsewhere, or not at all */
         bool back = op && op->base.back && v->base.wants;
         v->data = apart ? NULL : take(base, &used, bytes);
         v->grad = p->base.training && v->base.wants ? take(base, &used, bytes) : NULL;
@@ -30,7 +30,7 @@ static size_t lay_out(dro__gprogram *p, size_t capacity, char *base)
         tail->dz = back && tail->base.residual >= 0 && !op->own ? take(base, &used, bytes) : NULL;
     }
     for (int32_t i = p->base.operation_count - 1; base && i >= 0;
-         i--) { /* slices: a whole before its parts */
+         i--) { /* slices: a whole comes before its slices */
         dro__gvalue *v = &p->values[p->ops[i].base.end];
         if (v->whole >= 0)
             v->data = (char *)p->values[v->whole].data + (size_t)v->at * (v->base.form ? 2 : 4);

@@ -1,20 +1,20 @@
-/* Asynchronous steps of a network (../step.h): what a step needs is written on a ticket, the step
- * itself is one recorded graph from the images to the new weights.
+/* Asynchronous steps of a network (../step.h). The host writes the inputs of a step to a ticket.
+ * The step itself is one recorded CUDA graph, from the images to the new weights.
  *
- * There are DRO__TICKETS tickets; the host waits only when all of them are in use. What it then
- * learns is of the step so many before, on every rank. With several ranks a step also exchanges the
- * losses and sums the gradients, between the devices. A graph is
- * recorded for each shape of step (its parts, whether it looks ahead, net->share) when it is seen
- * for the second time, as the other passes are. */
+ * There are DRO__TICKETS tickets; the host waits only when all of them are in use. The scalars that
+ * it then reports are those of DRO__TICKETS steps ago, on every rank. With several ranks a step
+ * also exchanges the losses and sums the gradients, directly between the devices. A graph is
+ * recorded for each shape of step (its parts, this rank's slices of them, whether it looks ahead,
+ * net->share) when that shape occurs for the second time, as for other passes. */
 #include "nccl.h"
 #include "net.h"
 #include "step_kernels.h"
 
 #include <string.h>
 
-enum { SHAPES = 8 }; /* the shares are three, and each may have steps of two shapes */
+enum { SHAPES = 8 }; /* net->share has three values; each may occur with two shapes */
 
-/* The parts over all ranks, and where this rank's begin. */
+/* Sizes of the parts over all ranks, and where this rank's slice of each begins. */
 typedef struct slices {
     int whole[2], first[2];
 } slices;
@@ -29,12 +29,12 @@ typedef struct shape {
 
 struct dro__step_queue {
     dro__gpu_step step;
-    dro__gpu_images seen;  /* what the recorded graphs read; compared as bytes */
-    dro__scalars reported; /* those of DRO__TICKETS steps ago */
+    dro__gpu_images seen;  /* image arguments in the recorded graphs; compared as bytes */
+    dro__scalars reported; /* the scalars of DRO__TICKETS steps ago */
     uint64_t begun;
-    bool ahead, second;      /* of the present step */
-    slices cut;              /* likewise */
-    dro__device_comm *ranks; /* NULL: alone */
+    bool ahead, second;      /* of the current step */
+    slices cut;              /* of the current step */
+    dro__device_comm *ranks; /* NULL: one rank */
     cudaEvent_t done[DRO__TICKETS];
     shape shapes[SHAPES];
     int next_shape;
@@ -43,7 +43,7 @@ struct dro__step_queue {
 
 /* ---- waiting ---- */
 
-/* What the last step that was queued ends with; NULL: there was none. */
+/* The event at the end of the last queued step; NULL: no step was queued. */
 static cudaEvent_t last_of(const struct dro__step_queue *queue)
 {
     return queue && queue->begun ? queue->done[(queue->begun - 1) % DRO__TICKETS] : NULL;
@@ -232,7 +232,7 @@ static void write_ticket(struct dro__step_queue *queue, const dro__fetched *f,
     }
 }
 
-/* One forward pass of the step at `w`. */
+/* Queues a forward pass of the step, at the weights `w`. */
 static void walk_forward(dro__cuda_network *net, const dro__gpu_step *g, const float *w,
                          cudaStream_t stream)
 {
@@ -250,7 +250,7 @@ static void walk_forward(dro__cuda_network *net, const dro__gpu_step *g, const f
                   net->failed;
 }
 
-/* The gradients of all ranks. */
+/* Sums the gradients over all ranks. */
 static void sum_gradients(dro__cuda_network *net, cudaStream_t stream)
 {
     struct dro__step_queue *queue = net->queue;
@@ -259,8 +259,8 @@ static void sum_gradients(dro__cuda_network *net, cudaStream_t stream)
         net->failed = true;
 }
 
-/* sam: the point at which the step takes its gradients. The second part goes along, with
- * coefficients of 0. */
+/* sam: computes the point at which the step takes its gradients. The second part is evaluated too,
+ * with coefficients of 0. */
 static bool walk_ascent(dro__cuda_network *net, const dro__gpu_step *g, cudaStream_t stream)
 {
     walk_forward(net, g, g->k.v[DRO__W], stream);
@@ -273,8 +273,8 @@ static bool walk_ascent(dro__cuda_network *net, const dro__gpu_step *g, cudaStre
     return failed;
 }
 
-/* Queues the whole step on a stream. The arrays of the plain passes give way to the queue's own
- * meanwhile. */
+/* Queues the whole step on a stream. Meanwhile the arrays of net that ordinary passes use are
+ * replaced by the queue's own. */
 static void walk_step(dro__cuda_network *net, cudaStream_t stream)
 {
     struct dro__step_queue *queue = net->queue;
@@ -312,7 +312,7 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
         g.moved_first = g.k.plan.second_first;
         g.moved_end = g.moved_first + g.k.plan.second_count;
     }
-    if (!net->failed) /* w does not move by a gradient that lacks a layer */
+    if (!net->failed) /* never move w by a gradient that lacks a layer */
         dro__gpu_step_move(stream, &g);
     net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
     net->mixes = mixes;
@@ -338,8 +338,8 @@ static shape *shape_of(struct dro__step_queue *queue, const dro__cuda_network *n
     return s;
 }
 
-/* Copies the state to its copies, or back, without a kernel: this also works where there was no
- * memory for one. */
+/* Saves the state, or restores it, by copies rather than a kernel: these also work when there was
+ * no memory to launch one. */
 static cudaError_t keep(const struct dro__step_queue *queue, bool back)
 {
     const dro__gpu_step *g = &queue->step;
@@ -357,8 +357,8 @@ static cudaError_t keep(const struct dro__step_queue *queue, bool back)
     return error;
 }
 
-/* A step that is not recorded yet. One that cannot be queued whole does not move w, and leaves
- * the state as it was. */
+/* Queues a step that is not recorded yet. If part of it cannot be queued, w does not move and the
+ * state is restored. */
 static dro_status walk_once(dro__cuda_network *net, shape *s)
 {
     DRO__CUDA(net->ctx, keep(net->queue, false));
@@ -399,7 +399,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_batch *part)
     return walk_once(net, s);
 }
 
-/* The batch norms of a step that are over all ranks count all examples. */
+/* Sets this rank's slices. Batch norms over all ranks also count the other ranks' examples. */
 static void take_slices(dro__cuda_network *net, const dro__fetched *f)
 {
     struct dro__step_queue *queue = net->queue;
@@ -435,12 +435,12 @@ static dro_status line_step(void *live, const dro__fetched *f, const dro__ticket
     }
     queue->ahead = ticket->ahead;
     queue->step.mixed = net->has_mixes;
-    queue->second = ticket->second; /* when it begins, the recordings are forgotten (reset) */
+    queue->second = ticket->second; /* when stage two begins, reset() discards the recordings */
     write_ticket(queue, f, ticket, group_of);
     DRO_TRY(launch(net, &parts[0]));
     queue->begun++;
     cudaError_t error = cudaEventRecord(queue->done[slot], DRO__STREAM);
-    if (error != cudaSuccess) { /* the step has no event to wait for: wait here */
+    if (error != cudaSuccess) { /* without an event, wait for the step here */
         cudaGetLastError();
         error = cudaStreamSynchronize(DRO__STREAM);
     }
@@ -465,7 +465,7 @@ static dro_status wait(void *live)
     return dro__step_queue_wait(live);
 }
 
-/* Scalars, groups and losses, to the device or back. */
+/* Copies the scalars, the groups and the old losses to the device, or back. */
 static dro_status exchange(dro__cuda_network *net, const dro__step *host, bool push)
 {
     const dro__step *k = &net->queue->step.k;

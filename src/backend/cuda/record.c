@@ -1,17 +1,17 @@
-/* Recordings: what a thread queues becomes a graph that one call replays. The one file that knows
- * what disturbs them. */
+/* Recording (stream capture): the work that a thread queues becomes a CUDA graph, which one call
+ * replays. Only this file deals with what can disturb a capture. */
 #include "net.h"
 
 #include <pthread.h>
 
-/* Recordings and the ends of libraries, one at a time: cublasDestroy waits for the whole GPU, and
- * whoever does that breaks the recordings of all threads. */
+/* Allows one capture, or one closing of the libraries, at a time: cublasDestroy synchronises the
+ * whole GPU, which invalidates the captures of all threads. */
 static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
 
 dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void *what,
                            cudaGraphExec_t *recorded)
 {
-    enum { TRIES = 20 }; /* another part of the program may wait for the GPU too */
+    enum { TRIES = 20 }; /* other code in the process may synchronise the GPU too */
     cudaError_t error = cudaErrorStreamCaptureInvalidated;
     for (int k = 0; k < TRIES && error == cudaErrorStreamCaptureInvalidated; k++) {
         cudaGraph_t graph = NULL;
@@ -23,18 +23,18 @@ dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void
             error = cudaStreamEndCapture(net->side, &graph);
         }
         pthread_mutex_unlock(&recording);
-        bool whole = error != cudaSuccess || !net->failed; /* a disturbed one is tried again */
+        bool whole = error != cudaSuccess || !net->failed; /* an invalidated capture is retried */
         if (error == cudaSuccess && whole)
             error = cudaGraphInstantiate(recorded, graph, 0);
         if (graph)
             cudaGraphDestroy(graph);
-        if (!whole) { /* it would be replayed without the layer for ever */
+        if (!whole) { /* a layer is missing from the graph: it must never be replayed */
             error = cudaGetLastError();
             return error == cudaSuccess ? dro__net_refused(net)
                                         : dro__cuda_check(net->ctx, error, "a recording");
         }
         if (error != cudaSuccess)
-            cudaGetLastError(); /* said below, or tried again */
+            cudaGetLastError(); /* reported below, or retried */
     }
     return dro__cuda_check(net->ctx, error, "a recording");
 }

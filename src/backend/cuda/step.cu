@@ -1,5 +1,5 @@
-/* A step on the GPU: the phases of ../weigh.h by one block, the moves of ../moves.h by a grid, in
- * double. */
+/* A step on the GPU: one block runs the phases of ../weigh.h, a grid runs the moves of ../moves.h.
+ * All arithmetic is in double. */
 #include "device.cuh"
 #include "step_kernels.h"
 
@@ -21,7 +21,7 @@ typedef double real;
 #include "../moves.h"
 /* clang-format on */
 
-/* A struct of eight-byte words, by a block. */
+/* Copies a struct of eight-byte words. Called by a whole block. */
 static __device__ void copy_words(void *to, const void *from, size_t bytes)
 {
     EACH (i, (int)(bytes / sizeof(uint64_t)))
@@ -31,10 +31,10 @@ static_assert(sizeof(dro__scalars) % sizeof(uint64_t) == 0, "copy_words");
 static_assert(sizeof(dro__ticket) % sizeof(uint64_t) == 0, "copy_words");
 
 #ifndef DRO_STEP_MODULE
-/* ---- what was drawn ---- */
+/* ---- the ticket ---- */
 
-/* In words of 16 bytes, side by side and several at a time, as reads from the host's memory should
- * be. */
+/* Copies 16-byte words. Accesses are coalesced and each thread has several loads in flight, because
+ * reads of host memory are slow. */
 static __device__ void take_words(const void *from, void *to, size_t bytes)
 {
     enum { AT_A_TIME = 8 };
@@ -52,7 +52,8 @@ static __device__ void take_words(const void *from, void *to, size_t bytes)
     }
 }
 
-/* A block for each array, so that they wait for the host's memory at the same time. */
+/* One block for the cuts, one for the ticket and the small arrays, and one for the mixes if there
+ * are any, so that their reads of host memory overlap. */
 static __global__ void take_kernel(const __grid_constant__ dro__gpu_step g)
 {
     size_t slot = *g.turn % DRO__TICKETS, from = slot * g.capacity;
@@ -81,7 +82,7 @@ extern "C" void dro__gpu_step_take(cudaStream_t s, const dro__gpu_step *g)
 }
 #endif
 
-/* ---- what a refused step puts back ---- */
+/* ---- saving the state, and restoring it after a refused step ---- */
 
 static __device__ void copy_state(const dro__gpu_step &g, bool back)
 {
@@ -98,7 +99,7 @@ static __device__ void copy_state(const dro__gpu_step &g, bool back)
     __syncthreads();
 }
 
-/* By one thread, after the state was put back. */
+/* Marks the step as refused. Called by one thread, once the state has been restored. */
 static __device__ void refuse(const dro__gpu_step &g, int what, int part, int64_t index,
                               float value)
 {
@@ -111,7 +112,7 @@ static __device__ void refuse(const dro__gpu_step &g, int what, int part, int64_
 
 /* ---- losses ---- */
 
-/* A loss that is not finite refuses the step. */
+/* Refuses the step if a loss is not finite. */
 static __device__ bool refuse_losses(const dro__gpu_step &g, int count, bool first)
 {
     __shared__ int found;
@@ -133,7 +134,7 @@ static __device__ bool refuse_losses(const dro__gpu_step &g, int count, bool fir
     return true;
 }
 
-/* Where number i of this rank's is among those of all. */
+/* The index among the examples of all ranks of this rank's i-th example. */
 static __device__ int whole_index(const dro__gpu_step &g, int i)
 {
     int part = i >= g.own_counts[0];
@@ -148,7 +149,7 @@ static __global__ void weigh_kernel(const __grid_constant__ dro__gpu_step g, dro
         EACH (i, count)
             g.k.coef[i] = 0;
     } else {
-        if (first) /* the gradients are not known yet: what is written here may be put back */
+        if (first) /* keep a copy: later losses or gradients may refuse the step */
             copy_state(g, false);
         run_phase(&g.k, phase);
     }
@@ -181,7 +182,8 @@ extern "C" void dro__gpu_step_weigh(cudaStream_t s, const dro__gpu_step *g, dro_
 
 /* ---- sums over a grid ---- */
 
-/* Whether this block is the last to come; the sums of all blocks are then in the partials. */
+/* Whether this block is the last of the grid to arrive. If so, it sees the partial sums of all
+ * blocks. */
 static __device__ bool come_last(unsigned *counter)
 {
     __shared__ bool last;
@@ -197,7 +199,7 @@ static __device__ bool come_last(unsigned *counter)
     return last;
 }
 
-/* N sums over the block's threads, to memory that all of them see. */
+/* Computes N sums over the block; all its threads see them in `to` afterwards. */
 template <int N> static __device__ void sum_block(const double *x, double *to)
 {
     __shared__ double scratch[N][THREADS / 32];
@@ -219,13 +221,13 @@ template <int N> static __device__ void sum_block(const double *x, double *to)
     __syncthreads();
 }
 
-/* Those of this block. */
+/* Writes this block's sums to its row of the partial sums. */
 template <int N> static __device__ void put_sums(const dro__gpu_sums &to, const double *sum)
 {
     sum_block<N>(sum, &to.partial[blockIdx.x * N]);
 }
 
-/* Those of all blocks, by the last one. */
+/* Adds up the partial sums of all blocks. Called by the last block. */
 template <int N> static __device__ void gather_sums(const dro__gpu_sums &from, double *to)
 {
     double sum[N] = {0};
@@ -238,7 +240,7 @@ template <int N> static __device__ void gather_sums(const dro__gpu_sums &from, d
 
 /* ---- gradients ---- */
 
-/* Gradients that are not finite refuse the step. Also |G1|^2, for a fresh start. */
+/* Refuses the step if a gradient is not finite. Also computes |G1|^2, which a fresh start needs. */
 static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
 {
     const dro__step &k = g.k;
@@ -283,7 +285,7 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
 
 /* ---- moves ---- */
 
-/* The end of a pass of an asynchronous step, by the last block. */
+/* Ends a pass of an asynchronous step. Called by the last block. */
 static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles, bool last,
                               bool summed)
 {
@@ -300,12 +302,12 @@ static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles
         return;
     __syncthreads();
     copy_words(&g.snapshots[*g.turn % DRO__TICKETS], g.k.s, sizeof *g.k.s);
-    __syncthreads(); /* all have read the turn */
+    __syncthreads(); /* all threads have read the turn */
     if (ONE)
         ++*g.turn;
 }
 
-/* What one move is to the grids below. */
+/* A move, as a template argument of the kernels below. */
 #define MOVE(name)                                                                                 \
     struct move_##name {                                                                           \
         enum { sums = DRO__MOVE_SUMS(DRO__MOVE_##name) };                                          \
@@ -318,7 +320,7 @@ static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles
 DRO__MOVES(MOVE)
 #undef MOVE
 
-/* Elements from `first` on and before `end`; each is of the same thread wherever these are. */
+/* Moves elements [first, end). Which thread handles an element does not depend on the range. */
 template <class M, bool reg>
 static __device__ void run_move(const dro__step &k, size_t first, size_t end, double *sum)
 {
@@ -329,7 +331,8 @@ static __device__ void run_move(const dro__step &k, size_t first, size_t end, do
             M::each(k.v, &c, i, reg, sum);
 }
 
-/* sam: 1/|G|; 0 where that is not a number, which the gradient at w itself then refuses. */
+/* sam: 1/|G|, or 0 if |G| is 0 or not finite. With 0, z is w, and a gradient that is not finite
+ * there refuses the step. */
 static __global__ void length_kernel(const __grid_constant__ dro__gpu_step g)
 {
     const dro__step &k = g.k;
@@ -353,8 +356,8 @@ static __global__ void ascend_kernel(const __grid_constant__ dro__gpu_step g)
     run_move<move_ascend, false>(g.k, 0, g.k.n, none);
 }
 
-/* The averages of the weights and, where the optimiser has memory for it, of the statistics. A
- * thread takes the elements that it moved. */
+/* Updates the averages of the weights and, if the optimiser has memory for it, of the statistics.
+ * Each thread averages the elements that it moved itself. */
 static __device__ void run_average(const dro__gpu_step &g)
 {
     const dro__step &k = g.k;
@@ -369,7 +372,7 @@ static __device__ void run_average(const dro__gpu_step &g)
         each_average(v, &c, i, 0, NULL);
 }
 
-/* second: the pass after the scalars have settled */
+/* second: the pass after the scalars have been settled */
 template <class M>
 static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool second)
 {
@@ -387,7 +390,7 @@ static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool
     }
     if (!refused && last) {
         for (size_t i = FIRST; k.counts[1] && i < k.n; i += STEP)
-            k.v[DRO__OLD][i] = k.v[DRO__NEXT][i]; /* it is the old one of the next step */
+            k.v[DRO__OLD][i] = k.v[DRO__NEXT][i]; /* the old gradient of the next step */
         for (size_t i = FIRST; i < g.statistics_size; i += STEP)
             g.statistics[i] = g.taken[i];
         if (k.v[DRO__AVERAGE])
@@ -431,7 +434,7 @@ extern "C" void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *g)
 {
     unsigned blocks = blocks_of(g->k.plan.dim);
     check_kernel<<<blocks, THREADS, 0, s>>>(*g);
-    if (cudaPeekAtLastError() != cudaSuccess) /* what was not checked does not move */
+    if (cudaPeekAtLastError() != cudaSuccess) /* never move by a gradient that was not checked */
         return;
     launch_move(s, g, g->k.plan.move, false);
     if (g->k.plan.then && cudaPeekAtLastError() == cudaSuccess)
@@ -453,7 +456,7 @@ template <class M> static __global__ void host_kernel(const __grid_constant__ ho
 {
     double sum[DRO__SUMS] = {0};
     dro__step k = h.k;
-    k.s = (dro__scalars *)&h.s; /* a move reads it alone */
+    k.s = (dro__scalars *)&h.s; /* a move only reads it */
     k.ticket = &h.ticket;
     if (h.reg)
         run_move<M, true>(k, 0, k.n, sum);

@@ -1,4 +1,4 @@
-/* Vector operations other than the moves of a step (step.cu): one pass over memory each. */
+/* Vector operations other than the moves of a step (step.cu): one kernel each. */
 #include "device.cuh"
 
 static __global__ void bad_kernel(size_t n, const float *x, unsigned long long *first,
