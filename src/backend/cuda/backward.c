@@ -1,6 +1,6 @@
-/* The backward pass: the operations in the reverse order. A value's slope comes together in
- * value->slope, which may be another value's memory as long as nothing was added to it; when the
- * last writer has written, it is closed. */
+/* The backward pass: the operations in reverse order. A value's slope is accumulated in
+ * value->slope, which may be another value's memory as long as nothing has been added to it. Once
+ * the last writer has written, the slope is closed. */
 #include "net.h"
 
 static const dro__typed none = {NULL, 0, 0};
@@ -20,15 +20,15 @@ static dro__norm_grads grads_of(const dro__cuda_network *net, const dro__gtail *
     return g;
 }
 
-/* Whether a tail's numbers are made by those who read the slope: the weight gradient of one of our
- * own convolutions keeps them. */
+/* Whether the backward kernel that reads the slope also computes the tail's numbers: one of our own
+ * convolutions does if it computes weight gradients. */
 static bool finishes_itself(const dro__gprogram *p, const dro__gop *op)
 {
     const dro__gtail *tail = &p->tails[p->values[op->base.end].base.tail];
     return op->own && tail->base.deferred && !op->base.node->frozen;
 }
 
-/* Whether closing a value's slope is left to do when all has come together. */
+/* Whether a value's slope must be closed after the last write. */
 static bool to_close(const dro__gprogram *p, const dro__gvalue *v)
 {
     const dro__gtail *tail = v->base.tail < 0 ? NULL : &p->tails[v->base.tail];
@@ -36,7 +36,7 @@ static bool to_close(const dro__gprogram *p, const dro__gvalue *v)
                     (tail->base.conv && tail->base.conv->has_bias && !tail->base.conv->frozen));
 }
 
-/* Whether the ReLU's mask is found again from z where the slope is read: its cap, or 0. */
+/* The ReLU's cap if its mask is recomputed from z where the slope is read, else 0. */
 static float masks_later(const dro__gprogram *p, const dro__gvalue *v)
 {
     const dro__gtail *tail = &p->tails[v->base.tail];
@@ -53,7 +53,7 @@ static dro__typed z_of(const dro__gprogram *p, const dro__gvalue *v)
                                  : dro__data_of(p, &p->values[tail->base.source]);
 }
 
-/* The numbers from sums that are there, of all ranks. */
+/* Computes the numbers once the sums are there; with synchronised batch norm, over all ranks. */
 static void finish_all(dro__cuda_network *net, const dro__gprogram *p, const dro__gvalue *v)
 {
     const dro__gtail *tail = &p->tails[v->base.tail];
@@ -66,7 +66,8 @@ static void finish_all(dro__cuda_network *net, const dro__gprogram *p, const dro
                              tail->base.deferred, tail->numbers, grads_of(net, tail));
 }
 
-/* Somebody has written a value's slope; the last one closes it. `more` belongs to it too. */
+/* Called after each write of a value's slope; closes it after the last one. `more` is still to be
+ * added to it. */
 static void wrote(const dro__gcall *call, dro__gvalue *v, dro__typed more)
 {
     dro__cuda_network *net = call->net;
@@ -94,7 +95,7 @@ static void wrote(const dro__gcall *call, dro__gvalue *v, dro__typed more)
         finish_all(net, p, v);
 }
 
-/* Where an operation writes a slope; what has come so far is v->slope, which it adds. */
+/* Where an operation writes a slope. It adds v->slope, which was accumulated before. */
 static dro__typed target(const dro__gvalue *v)
 {
     return dro__typed_of(v, v->grad);
@@ -134,7 +135,8 @@ void dro__slope_pass(const dro__gcall *c, int32_t value, dro__typed slope)
 
 /* ---- convolutions ---- */
 
-/* What is queued on net->weights_stream next runs after all that was queued on net->stream. */
+/* Work queued on net->weights_stream from now on runs after all work already queued on
+ * net->stream. */
 void dro__branch_off(dro__cuda_network *net)
 {
     net->forked = true;
@@ -142,9 +144,9 @@ void dro__branch_off(dro__cuda_network *net)
     cudaStreamWaitEvent(net->weights_stream, net->fork, 0);
 }
 
-/* Both gradients at once; the sums over blocks are queued on weights_stream. The blocks' partial
- * sums of DRO__CONV3_TURNS (four) successive convolutions have separate places; every third
- * convolution waits for all sums except those of the last two. */
+/* Both gradients in one kernel; the sums over blocks are queued on weights_stream. The blocks'
+ * partial sums of DRO__CONV3_TURNS (four) successive convolutions have separate places. Every third
+ * convolution waits for all sums except that of the previous convolution. */
 static void back_at_once(dro__cuda_network *net, dro__conv3 *c)
 {
     enum { WAIT = DRO__CONV3_TURNS - 1 };
@@ -202,7 +204,7 @@ static void back_own(const dro__gcall *call)
     finish_all(net, p, in);
 }
 
-/* dz of a convolution, in memory that no other operation uses in this pass. */
+/* dz of a convolution, in memory that nothing overwrites later in this pass. */
 void *dro__slope_of_z(const dro__gcall *c)
 {
     const dro__gvalue *out = c->out;
@@ -260,7 +262,7 @@ void dro__gnorm_backward(const dro__gcall *c)
     dro__slope_to_residual(c);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole pass ---- */
 
 static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {

@@ -1,5 +1,5 @@
-/* From a graph to a program: which layers become one operation, and in which form their values
- * are. */
+/* Compiles a graph into a program: which layers become one operation, and in which form values are
+ * stored. */
 #include "net.h"
 
 #include <stdatomic.h>
@@ -16,10 +16,9 @@ static const dro__traits *traits_of(dro__op op)
     return &dro__gpu_layers[op].traits;
 }
 
-/* ---- which convolutions read what ---- */
+/* ---- how convolutions read their input ---- */
 
-/* Our own convolutions are for small images; on larger ones cuDNN's keep the tensor cores
- * busier. */
+/* Our own convolutions are for small images. On larger ones cuDNN's use the tensor cores better. */
 enum { OWN_AREA = 32 * 32 };
 
 static bool fits_conv3(const dro__graph *g, const dro__graph_node *node, int in)
@@ -42,15 +41,16 @@ static bool folds(const dro__graph *g, const dro__graph_node *node)
            4 * from->channels <= FOLDED_MOST && !fits_conv3(g, node, OWN);
 }
 
-/* The side of a folded kernel. */
+/* The height (k = 0) or width (k = 1) of a folded kernel. */
 static int32_t folded_side(const dro__graph_node *node, int k)
 {
     return (node->window.pad[k] % 2 + node->window.kernel[k] + 1) / 2;
 }
 
-/* How many channels a value of few of them should have in memory: 16 when only our own convolutions
- * read it, 16 bytes when only others do. Asked of all readers, those too that a program leaves out:
- * both have the same weights. */
+/* How many channels a value with few of them should have in memory: 16 if only our own convolutions
+ * read it, 16 bytes if other convolutions do too, and no padding if anything else reads it (in
+ * place of an affine layer, its readers count). All readers in the graph count, even those that a
+ * program leaves out, because both programs use the same packed weights. */
 static int padded(const dro__graph *g, int32_t value)
 {
     enum { OWN = 16, WORD = 16 };
@@ -73,7 +73,7 @@ static int padded(const dro__graph *g, int32_t value)
     return image ? wanted : v->channels;
 }
 
-/* ---- what the lowering leaves to this backend ---- */
+/* ---- callbacks of the lowering ---- */
 
 static void pad(dro__gvalue *v, int stored)
 {
@@ -88,7 +88,7 @@ static void complete_value(dro__program *base, int32_t index)
     v->extent = (dro__extent){v->base.channels, v->base.height, v->base.width};
     v->whole = v->filler = -1;
     if (input && v->extent.height * v->extent.width == 1)
-        v->base.form = DRO__FLOATS; /* rows */
+        v->base.form = DRO__FLOATS; /* rows stay in floats */
     pad(v, input ? padded(base->graph, index) : v->extent.channels);
 }
 
@@ -98,7 +98,7 @@ static dro_status complete_operation(dro__program *p, dro__operation *op)
     return layer->make ? layer->make((dro__gprogram *)p, (dro__gop *)op) : DRO_OK;
 }
 
-/* The image as a convolution of stride 2 reads it. */
+/* The value that a convolution reads: its input, or the folded image of it. */
 static int32_t folded(dro__program *p, const dro__graph_node *node, int32_t value)
 {
     const dro__gvalue *v = &((dro__gprogram *)p)->values[value];
@@ -150,10 +150,11 @@ static dro_status complete_tail(dro__program *p, dro__tail *base, const dro__ope
     return DRO_OK;
 }
 
-/* ---- values that are not kept, or elsewhere ---- */
+/* ---- values that are not stored, or stored elsewhere ---- */
 
-/* Finds the values that one of our own convolutions computes when it reads them: those that nobody
- * else reads are not kept (lazy), others it fills in. */
+/* Finds the values that one of our own convolutions computes when it reads them. Those without a
+ * residual and without another reader are not stored (lazy); the others are stored by that
+ * convolution. */
 static void find_lazy(dro__gprogram *p)
 {
     for (int32_t i = 0; i < p->base.operation_count; i++) {
@@ -170,7 +171,7 @@ static void find_lazy(dro__gprogram *p)
     }
 }
 
-/* Whether an operation can write its value with a stride, and read its slope so. */
+/* Whether an operation can write its value, and read its slope, with a stride. */
 static bool may_be_slice(const dro__gprogram *p, const dro__gop *op)
 {
     const dro__gvalue *v = &p->values[op->base.end];
@@ -178,15 +179,15 @@ static bool may_be_slice(const dro__gprogram *p, const dro__gop *op)
         return false;
     if (v->base.tail < 0)
         return dro__gpu_layers[op->base.op].strided;
-    const dro__gtail *tail = &p->tails[v->base.tail]; /* its z lies elsewhere */
+    const dro__gtail *tail = &p->tails[v->base.tail]; /* its z is stored elsewhere */
     if (tail->base.residual >= 0 &&
-        tail->base.cap == 0) /* the slope goes on to the residual as it is */
+        tail->base.cap == 0) /* the slope is passed on to the residual unchanged */
         return false;
     return tail->base.norm || tail->base.cap > 0 || tail->base.residual >= 0 ||
            tail->base.conv->has_bias;
 }
 
-/* What only a concatenation reads is written where it will be. */
+/* A value that only a concatenation reads is written directly into the result. */
 static void find_slices(dro__gprogram *p)
 {
     for (int32_t i = 0; i < p->base.operation_count; i++) {
@@ -204,8 +205,8 @@ static void find_slices(dro__gprogram *p)
     }
 }
 
-/* One block for what all tails gather: the forward pass's, then the backward pass's, then what the
- * latter is over all ranks. */
+/* Allocates one block for the sums of all tails: those of the forward pass, those of the backward
+ * pass, then the latter over all ranks. */
 static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
 {
     size_t count = 0;
@@ -223,7 +224,7 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
             if (pass)
                 n->sums = p->sums + count, n->all = n->back = p->back + count,
                 n->scratch = p->tail_scratch;
-            count += 2 * 2 * DRO__PARTS * (size_t)n->channels; /* each sum is two numbers */
+            count += 2 * 2 * DRO__PARTS * (size_t)n->channels; /* each sum is two doubles */
         }
         if (pass)
             break;
@@ -273,7 +274,7 @@ void dro__gprogram_destroy(dro__gprogram *p)
 {
     atomic_fetch_sub(&alive, p->counted ? 1 : 0);
     for (int32_t k = 0; k < p->base.tail_count; k++)
-        dro__cuda_free(p->tails[k].numbers.mean); /* the first of its arrays */
+        dro__cuda_free(p->tails[k].numbers.mean); /* one block for all arrays */
     dro__cuda_free(p->sums);
     dro__cuda_free(p->tail_scratch);
     dro__cuda_free(p->memory);

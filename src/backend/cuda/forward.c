@@ -23,18 +23,19 @@ dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gt
 
 enum { MANY = 4 };
 
-/* With four or more networks each gets a quarter of the GPU: fewer blocks, each with more work,
- * slow a network down less than waiting for the others would. */
+/* Two or three networks get half of the GPU each, four or more a quarter: fewer blocks, each with
+ * more work, slow a network down less than waiting for the others would. */
 int dro__share_of(const dro__cuda_network *net)
 {
     int alive = dro__networks_alive();
     return net->graph->deterministic || alive < 2 ? 1 : alive < MANY ? 2 : MANY;
 }
 
-/* Whether a call's bfloat16 convolutions use the kernels by bands, where both kinds fit: these are
- * an eighth faster for eight networks, those by rows for a single one. The two need the weights in
- * different orders. The share is fixed during a call, from packing the weights to the last
- * gradient, so a call reads the order that it has packed. */
+/* Whether a call's bfloat16 convolutions use the kernels by bands where both kinds support the
+ * shape. With eight networks the kernels by bands are an eighth faster; with a single network those
+ * by rows are faster. The two need the weights in different orders. The share is fixed during a
+ * call, from packing the weights to the last gradient, so a call reads the weights in the order in
+ * which it has packed them. */
 static bool by_bands(const dro__cuda_network *net)
 {
     return net->share >= MANY;
@@ -74,7 +75,8 @@ dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, c
     return c;
 }
 
-/* In the forward pass the first reader of a value computes its tail. */
+/* In the forward pass the reader of a lazy value, or the reader that also stores a value, computes
+ * its tail. */
 static void read_first(const dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
                        dro__conv3 *c)
 {
@@ -90,7 +92,7 @@ static void read_first(const dro__cuda_network *net, const dro__gprogram *p, con
     c->x_residual = before->base.residual < 0 ? NULL : p->values[before->base.residual].data;
 }
 
-/* Moments, numbers, and the tail itself. */
+/* Computes the moments, the numbers and the value of a tail. */
 void dro__gtail_forward(const dro__gcall *c)
 {
     dro__cuda_network *net = c->net;
@@ -98,7 +100,7 @@ void dro__gtail_forward(const dro__gcall *c)
     const dro__gtail *tail = &c->p->tails[v->base.tail];
     dro__typed z = tail->base.source < 0 ? dro__typed_of(v, tail->z) : c->k.x, residual = none;
     if (tail->base.deferred) {
-        bool later = v->lazy || v->filler >= 0; /* a reader makes the numbers */
+        bool later = v->lazy || v->filler >= 0; /* a reader computes the numbers */
         bool synced = dro__net_synced(&net->memory);
         dro__norm_source from = dro__norm_source_of(net, tail);
         if (!c->op->own)

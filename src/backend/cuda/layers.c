@@ -1,4 +1,4 @@
-/* What each operation is to this backend: a table. Here are the layers that are a kernel or two;
+/* The table of operations of this backend. Layers that are a kernel or two are in this file;
  * convolutions and norms are in forward.c and backward.c, linear layers in library.c. */
 #include "net.h"
 
@@ -35,9 +35,9 @@ dro__gcall dro__gcall_of(dro__cuda_network *net, dro__gprogram *p, const dro__go
     return c;
 }
 
-/* ---- while a network is compiled ---- */
+/* ---- compilation ---- */
 
-/* It has as many channels in memory as its input. */
+/* The value has as many channels in memory as the input. */
 static dro_status affine_make(dro__gprogram *p, dro__gop *op)
 {
     dro__gvalue *v = &p->values[op->base.end];
@@ -55,7 +55,7 @@ static dro_status max_pool_make(dro__gprogram *p, dro__gop *op)
                      (int)k[0], (int)k[1]);
 }
 
-/* ---- layers of several inputs, and what is not in the graph ---- */
+/* ---- layers with several inputs, and operations that are not in the graph ---- */
 
 static void convert(const dro__gcall *c)
 {
@@ -76,7 +76,7 @@ static void add(const dro__gcall *c)
                  c->k.y);
 }
 
-/* A sum or a conversion: the slope goes on as it is. */
+/* Backward pass of a sum or a conversion: the slope is passed on unchanged. */
 static void pass_on(const dro__gcall *c)
 {
     for (int k = 0; k < c->op->base.input_count; k++)

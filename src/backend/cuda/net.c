@@ -1,15 +1,16 @@
-/* A network of the cuda backend: life, what crosses between host and GPU, and recorded passes.
+/* A network of the cuda backend: creation and destruction, transfers between host and GPU, and
+ * recorded passes.
  *
- * A pass is queued directly the first time a shape of call is seen and recorded the second time, so
- * that the libraries have loaded what they need. How much of the GPU the call takes is part of its
- * shape: other networks come and go, and the next call is then another recording. Everything a
- * recorded pass touches is at a fixed place: w and the examples are copied in before it, gradients
+ * A pass is queued directly the first time a shape of call occurs, so that the libraries load what
+ * they need, and recorded the second time. How much of the GPU the call takes is part of its shape:
+ * when other networks come or go, the next call uses another recording. Everything that a recorded
+ * pass accesses is at a fixed address: w and the examples are copied in before it, gradients are
  * copied out after it. */
 #include "net.h"
 
 #include <string.h>
 
-/* ---- life ---- */
+/* ---- creation and destruction ---- */
 
 static void rows_free(dro__cuda_network *net)
 {
@@ -82,7 +83,7 @@ static void destroy(void *live)
     dro__free(net);
 }
 
-/* The packed weights of every convolution of the training program, which has all of them. */
+/* Allocates the packed weights of every convolution. The training program contains all of them. */
 static dro_status make_packings(dro__cuda_network *net)
 {
     const dro__gprogram *p = &net->program[1];
@@ -115,7 +116,7 @@ static dro_status make_packings(dro__cuda_network *net)
               : dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
 }
 
-/* Those of the loss. */
+/* Copies the constants of the loss to the GPU. */
 static dro_status send_constants(const dro__cuda_network *net)
 {
     const dro__graph *g = net->graph;
@@ -126,7 +127,7 @@ static dro_status send_constants(const dro__cuda_network *net)
     return DRO_OK;
 }
 
-/* Recordings have the loss's settings in them. */
+/* Discards the recordings, which contain the settings of the loss. */
 static dro_status reset(void *live)
 {
     dro__cuda_network *net = live;
@@ -135,7 +136,7 @@ static dro_status reset(void *live)
     return send_constants(net);
 }
 
-/* Constants of the graph. */
+/* Allocates the constants of the graph and copies them to the GPU. */
 static dro_status make_constants(dro__cuda_network *net)
 {
     const dro__graph *g = net->graph;
@@ -207,7 +208,7 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
     return DRO_OK;
 }
 
-/* ---- what crosses ---- */
+/* ---- transfers ---- */
 
 static dro_status rows_grow(dro__cuda_network *net, size_t rows)
 {
@@ -240,7 +241,7 @@ static dro_status rows_grow(dro__cuda_network *net, size_t rows)
     return DRO_OK;
 }
 
-/* Labels, keys, targets and mixes of a part that begins at example `first`. */
+/* Copies the labels, keys, targets and mixes of a part, which begins at example `first`. */
 static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_t first)
 {
     size_t outputs = dro__node_size(&net->graph->nodes[net->graph->heads[0]]);
@@ -258,7 +259,7 @@ static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_
                                                  : (float)((size_t)part->labels[i] == j);
 }
 
-/* Two copies of an image that is changed, and of a mixed example one more. */
+/* Shared memory: two copies of an image that operations may change, three if there are mixes. */
 dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
                                const dro_net_batch *part)
 {
@@ -292,7 +293,7 @@ dro__gpu_mix dro__gpu_mix_at(const dro_net_batch *part, size_t i)
                           .box = m->box};
 }
 
-/* The input of a part whose images are on the GPU. */
+/* Makes the input of a part whose images are in GPU memory. */
 static void take_images(dro__cuda_network *net, const dro__gprogram *p, const dro_net_batch *part,
                         size_t first)
 {
@@ -305,7 +306,7 @@ static void take_images(dro__cuda_network *net, const dro__gprogram *p, const dr
                          dro__typed_of(&p->values[0], p->values[0].data));
 }
 
-/* Operations change images in shared memory. */
+/* Refuses operations on images that are too large to be changed in shared memory. */
 static dro_status check_operations(const dro__cuda_network *net, const dro_net_batch *part)
 {
     const dro__graph_node *input = &net->graph->nodes[0];
@@ -339,7 +340,7 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
     }
     DRO_TRY(dro__step_queue_follow(net));
     if (total > net->row_capacity ||
-        total > p->capacity) /* memory and recordings that steps may use go */
+        total > p->capacity) /* else memory and recordings in use would be freed */
         DRO_TRY(dro__step_queue_wait(net));
     DRO_TRY(rows_grow(net, total));
     if (total > p->capacity)
@@ -349,11 +350,12 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
     for (int32_t i = 0; i < p->base.operation_count; i++)
         if (dro__gpu_layers[p->ops[i].base.op].prepare)
             DRO_TRY(dro__gpu_layers[p->ops[i].base.op].prepare(net, p, &p->ops[i]));
-    cudaGetLastError(); /* what went wrong before is not this call's */
+    cudaGetLastError(); /* clears an error of an earlier call */
     return DRO_OK;
 }
 
-/* Makes everything ready for a call: memory, algorithms, the examples and w on the GPU. */
+/* Prepares a call: reserves memory, chooses algorithms, and copies w and the examples to the
+ * GPU. */
 static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w,
                         const dro_net_batch *parts, int count)
 {
@@ -428,7 +430,8 @@ static void walk_pass(dro__cuda_network *net, const void *what)
     dro__net_walk(net, now->p, now->body, net->side);
 }
 
-/* Runs a pass: queued the first time, recorded the second, replayed from then on. */
+/* Runs a pass: queued the first time, recorded the second, replayed from then on. Passes in which
+ * the host sums batch norms over ranks are never recorded. */
 static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, bool *ran,
                       cudaGraphExec_t *recorded)
 {
@@ -447,7 +450,7 @@ static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, 
     return dro__cuda_check(net->ctx, cudaGraphLaunch(*recorded, DRO__STREAM), "cudaGraphLaunch");
 }
 
-/* Waits for what was queued, all of it or not: it uses the caller's memory. */
+/* Waits for what was queued, even if only part of it could be: it uses the caller's memory. */
 static dro_status wait(dro__cuda_network *net, dro_status queued)
 {
     cudaError_t error = cudaStreamSynchronize(DRO__STREAM);
@@ -457,7 +460,8 @@ static dro_status wait(dro__cuda_network *net, dro_status queued)
     return queued;
 }
 
-/* Small arrays between memory that both sides see and wherever the caller's is. */
+/* Copies a small array between mapped memory and the caller's memory, which may be on the
+ * device. */
 static dro_status hand(dro__cuda_network *net, void *to, const void *from, size_t bytes)
 {
     if (dro__cuda_is_device(to) || dro__cuda_is_device(from))
@@ -466,7 +470,7 @@ static dro_status hand(dro__cuda_network *net, void *to, const void *from, size_
     return DRO_OK;
 }
 
-/* ---- the contract ---- */
+/* ---- the functions of the backend's table ---- */
 
 static dro_status queue_forward(dro__cuda_network *net, const float *w, const dro_net_batch *parts,
                                 int count)
@@ -503,7 +507,7 @@ static dro_status queue_backward(dro__cuda_network *net, float *const *grads)
 static dro_status backward(void *live, const float *w, const float *coef, float *const *grads)
 {
     dro__cuda_network *net = live;
-    (void)w; /* the forward's copy */
+    (void)w; /* the copy made by the forward pass is used */
     DRO_TRY(hand(net, net->coef, coef, (size_t)dro__call_size(net) * sizeof(float)));
     return wait(net, queue_backward(net, grads));
 }
@@ -523,7 +527,7 @@ static dro_status queue_evaluation(dro__cuda_network *net, const float *w,
 {
     dro__gprogram *p = &net->program[0];
     DRO_TRY(begin(net, p, w, batch, 1));
-    if (!batch->labels) /* losses are computed all the same */
+    if (!batch->labels) /* losses are computed in any case */
         memset(net->labels, 0, batch->count * sizeof *net->labels);
     dro__recording *r = recording_of(net, false);
     DRO_TRY(run(net, p, dro__gprogram_forward, &r->ran, &r->forward));
