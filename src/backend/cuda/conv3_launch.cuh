@@ -24,8 +24,9 @@ static int blocks_at_once(std::atomic<int> *known, const void *kernel, int threa
     return blocks;
 }
 
-/* The compute capability for which the code that the GPU runs was compiled, as 90; 0: the build has
- * none for this GPU, -1: not known. Not that of the GPU: the driver may have compiled older PTX. */
+/* The compute capability for which the code that the GPU runs was compiled, e.g. 90 for 9.0; 0: the
+ * build has no code for this GPU; -1: unknown. It may be below the GPU's own: the driver may have
+ * compiled older PTX. */
 static int code_of(const void *kernel)
 {
     static std::atomic<int> known;
@@ -43,7 +44,8 @@ static int code_of(const void *kernel)
     return code;
 }
 
-/* Queues a kernel; early: it may begin while the one before ends. */
+/* Queues a kernel. early: it may begin while the previous kernel ends (programmatic dependent
+ * launch). */
 template <class KERNEL, class... MORE>
 static void queue(cudaStream_t s, KERNEL kernel, dim3 grid, int threads, int bytes, int early,
                   MORE... more)

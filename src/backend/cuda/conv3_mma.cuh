@@ -1,6 +1,6 @@
-/* The tensor cores, what they take, and copies in the background, as functions: machine
- * instructions, written out by hand only here and, for warp groups, in conv3_group.cuh. On a CPU
- * tests/conv3/block.h takes their place. */
+/* Products on the tensor cores, their operands, and asynchronous copies, as functions. All inline
+ * assembly is here and, for warp groups, in conv3_group.cuh. In tests on a CPU, tests/conv3/block.h
+ * replaces this file. */
 #ifndef DRO_CUDA_CONV3_MMA_CUH
 #define DRO_CUDA_CONV3_MMA_CUH
 
@@ -11,7 +11,7 @@ static __device__ __forceinline__ unsigned shared_address(const void *p)
     return (unsigned)__cvta_generic_to_shared(p);
 }
 
-/* Four matrices of 8 x 16 bytes; lane 8 m + i has the address of row i of matrix m. */
+/* Loads four matrices of 8 x 16 bytes; lane 8 m + i passes the address of row i of matrix m. */
 static __device__ __forceinline__ void ldmatrix(unsigned (&r)[4], unsigned address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -26,7 +26,7 @@ static __device__ __forceinline__ void ldmatrix_turned(unsigned (&r)[4], unsigne
                  : "r"(address));
 }
 
-/* Two words, at a multiple of 8. */
+/* Loads two words of 32 bits; the address is a multiple of 8. */
 static __device__ __forceinline__ uint2 shared_pair(unsigned address)
 {
     uint2 u;
@@ -54,7 +54,7 @@ static __device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* What the tensor cores take of a float: rounded to the nearest, ties away from 0. */
+/* A float as tf32: rounded to nearest, ties away from 0. */
 static __device__ __forceinline__ unsigned to_tf32(float x)
 {
     unsigned r;
@@ -62,15 +62,15 @@ static __device__ __forceinline__ unsigned to_tf32(float x)
     return r;
 }
 
-/* ReLU that lets NaN through. */
+/* ReLU that propagates NaN. */
 static __device__ __forceinline__ float relu_of(float x)
 {
     asm("max.NaN.f32 %0, %0, 0f00000000;" : "+f"(x));
     return x;
 }
 
-/* 16 bytes into shared memory, in the background: there for this thread after fetch_wait, for
- * others after a barrier behind that. Both addresses are multiples of 16. */
+/* Copies 16 bytes to shared memory asynchronously. This thread sees them after fetch_wait, other
+ * threads after a barrier that follows it. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void fetch16(unsigned to, const void *from)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
@@ -81,9 +81,9 @@ static __device__ __forceinline__ void fetch_wait()
     asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;" ::: "memory");
 }
 
-/* A kernel that was queued to begin while the one before ends: waits until that has ended, and lets
- * the next one begin. Before compute capability 9.0 there is no such thing, and kernels are not
- * queued so (conv3_launch.cuh). */
+/* For a kernel that may begin before the previous one has ended: await_previous waits for that end,
+ * admit_next lets the next kernel begin. Compute capabilities below 9.0 have no such overlap, and
+ * kernels are not queued for it there (conv3_launch.cuh). */
 static __device__ __forceinline__ void await_previous()
 {
 #if __CUDA_ARCH__ >= 900
@@ -98,8 +98,8 @@ static __device__ __forceinline__ void admit_next()
 #endif
 }
 
-/* threadIdx.x, of which the compiler knows nothing: what is made of it is made where it is used and
- * takes no registers elsewhere. */
+/* threadIdx.x, hidden from the compiler: what is derived from it is recomputed where it is used and
+ * occupies no registers elsewhere. */
 static __device__ __forceinline__ int this_thread()
 {
     int i = threadIdx.x;
@@ -115,7 +115,7 @@ static __device__ __forceinline__ unsigned pack2(float x, float y)
     return r;
 }
 
-/* The same after a ReLU that lets NaN through. */
+/* The same after a ReLU that propagates NaN. */
 static __device__ __forceinline__ unsigned pack2_relu(float x, float y)
 {
     unsigned r;
@@ -123,14 +123,14 @@ static __device__ __forceinline__ unsigned pack2_relu(float x, float y)
     return r;
 }
 
-/* All bits of the halves that are above 0. */
+/* A mask with all bits set in the halves that are above 0. */
 static __device__ __forceinline__ unsigned positive2(unsigned x)
 {
     __nv_bfloat162 h = *(const __nv_bfloat162 *)&x;
     return __hgt2_mask(h, __float2bfloat162_rn(0.0f));
 }
 
-/* The two halves of a word as floats. */
+/* The low or high bfloat16 of a word as a float. */
 static __device__ __forceinline__ float low_of(unsigned w)
 {
     return __uint_as_float(w << 16);

@@ -1,6 +1,6 @@
-/* What differs between the precisions of the convolutions by rows: bfloat16, and floats of which
- * the products take what tf32 has. 16 bytes of either are PER channels of a pixel, and a product
- * takes two times 16 bytes. */
+/* What differs between the precisions of the convolutions by rows: bfloat16, and floats that are
+ * rounded to tf32 for the products. In both, 16 bytes are PER channels of a pixel, and a product
+ * sums over two times 16 bytes. */
 #ifndef DRO_CUDA_CONV3_VALUES_CUH
 #define DRO_CUDA_CONV3_VALUES_CUH
 
@@ -27,7 +27,7 @@ struct bf16_values {
         return make_uint4(pack2_relu(x[0], x[1]), pack2_relu(x[2], x[3]), pack2_relu(x[4], x[5]),
                           pack2_relu(x[6], x[7]));
     }
-    /* what a product takes of a value in memory */
+    /* the form in which a product takes a value from memory */
     static __device__ __forceinline__ uint4 taken(const uint4 &w) { return w; }
     /* g where m is above 0, else 0 */
     static __device__ __forceinline__ uint4 masked(const uint4 &g, const uint4 &m)
@@ -35,7 +35,7 @@ struct bf16_values {
         return make_uint4(g.x & positive2(m.x), g.y & positive2(m.y), g.z & positive2(m.z),
                           g.w & positive2(m.w));
     }
-    /* four channels to memory */
+    /* stores four channels */
     static __device__ __forceinline__ void store4(char *to, const float (&v)[4])
     {
         *(unsigned long long *)to = (unsigned long long)pack2(v[2], v[3]) << 32 | pack2(v[0], v[1]);

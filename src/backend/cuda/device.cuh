@@ -26,7 +26,8 @@ static __device__ __forceinline__ void write_at(const dro__typed &v, size_t i, f
         ((float *)v.p)[i] = x;
 }
 
-/* ReLU, from 0 to cap (0: none), and whether it holds back a slope; NaN goes through. */
+/* clipped: ReLU, from 0 to cap; cap 0: none. closed: whether the ReLU blocks the slope. NaN is
+ * passed on. */
 static __device__ __forceinline__ float clipped(float x, float cap)
 {
     x = (cap > 0) & (x <= 0) ? 0 : x;
@@ -42,7 +43,7 @@ static __device__ __forceinline__ bool closed(float x, float cap)
 #define FIRST ((size_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define STEP ((size_t)gridDim.x * blockDim.x)
 
-/* In 32 bits where that is enough. */
+/* i / by, in 32 bits where that is enough. */
 static __device__ __forceinline__ size_t divided(size_t i, int by)
 {
     return i >> 32 ? i / (unsigned)by : (unsigned)i / (unsigned)by;
@@ -107,8 +108,8 @@ static __device__ __forceinline__ void write8(float *to, const float *x)
 
 /* ---- a value as rows of channels, some channels at a time ----
  *
- * How a kernel reads: eight bfloat16 or four floats, 16 bytes either way, or one element of any
- * kind. `sum` is what adding up within a thread is done in. */
+ * How a kernel reads and writes: eight bfloat16 or four floats, 16 bytes either way, or one element
+ * of either type. `sum` is the type in which a thread adds up. */
 
 struct eights {
     enum { V = 8 };
@@ -165,7 +166,8 @@ static inline bool in_words(const dro__typed &v, int bf16)
     return !v.p || (v.bf16 == bf16 && v.stride % each == 0 && (size_t)v.p % 16 == 0);
 }
 
-/* Runs a kernel in the widest way that all its values (`fits`) and the number of channels allow. */
+/* Calls a kernel with the widest words that all its values (`fits`) and the number of channels
+ * allow. */
 #define WIDEST(call, channels, bf16, fits)                                                         \
     do {                                                                                           \
         if ((fits) && (bf16) && (channels) % eights::V == 0)                                       \
@@ -176,22 +178,22 @@ static inline bool in_words(const dro__typed &v, int bf16)
             call(ones);                                                                            \
     } while (0)
 
-/* Rows that lie one after another unless it says otherwise. */
+/* Makes the rows dense unless a stride is given. */
 static inline void dense(dro__typed *v, int channels)
 {
     v->stride = v->stride ? v->stride : channels;
 }
 
-/* How rows of channels are shared out: a block has `wide` groups of V channels and THREADS / wide
- * rows at a time; `tiles` blocks lie side by side, `chunks` go down the rows together. A thread
- * keeps its channels. */
+/* How rows of channels are divided among blocks: a block has `wide` groups of V channels and
+ * THREADS / wide rows at a time. `tiles` blocks cover the channels, `chunks` blocks divide the
+ * rows. A thread keeps its channels. */
 struct sharing {
     int wide, tiles, chunks;
 };
 
 template <typename W> static sharing share(size_t rows, int channels, int parts, int blocks)
 {
-    const int most = W::V == 1 ? 128 : 32, least = 4; /* rows for a thread, so that a block pays */
+    const int most = W::V == 1 ? 128 : 32, least = 4; /* least: rows that a thread should have */
     int groups = (channels + W::V - 1) / W::V;
     sharing s;
     s.tiles = (groups + most - 1) / most;
@@ -232,7 +234,7 @@ static __device__ __forceinline__ walk walk_part(const dro__parts &parts, int ar
                          channels, wide);
 }
 
-/* Pixel i of (examples, height, width). */
+/* A pixel of (examples, height, width): example n, row r, column c. */
 struct pixel {
     size_t n;
     int r, c;
@@ -244,7 +246,7 @@ static __device__ __forceinline__ pixel pixel_of(size_t i, const dro__extent &e)
     return {n, (int)(rows - n * e.height), (int)(i - rows * e.width)};
 }
 
-/* The sum over the block's threads, in thread 0; `smem` holds a double for each warp. */
+/* The sum over the block's threads, valid in thread 0; `smem` has a double for each warp. */
 static __device__ __forceinline__ double block_sum(double x, double *smem)
 {
     for (int o = 16; o; o >>= 1)
@@ -260,7 +262,7 @@ static __device__ __forceinline__ double block_sum(double x, double *smem)
     return x;
 }
 
-/* The same, and the largest, in all of the threads. */
+/* The sum, and the maximum, over the block's threads, valid in all of them. */
 static __device__ __forceinline__ double all_sum(double x)
 {
     __shared__ double smem[32], total;
