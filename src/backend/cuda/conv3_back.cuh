@@ -1,17 +1,18 @@
-/* Backward by rows: the shapes of a block, and how it reads. */
+/* Backward by rows: the shape of a block, and how it reads its tiles. */
 #ifndef DRO_CUDA_CONV3_BACK_CUH
 #define DRO_CUDA_CONV3_BACK_CUH
 
 #include "conv3_rows.cuh"
 
 enum { WARPS = 8, THREADS_BACK = 32 * WARPS, SLOTS = 5, LANE_NUMBERS = SLOTS * 8 };
-enum { ROLE = SLOTS * 2 * 32 /* float4s that a warp has of a weight gradient */ };
-enum { BACK_BLOCKS = 264 }; /* of all parts together, at most */
-enum { PLACE = BACK_BLOCKS * 3072 * 4 /* floats that they write, at most */ };
+enum { ROLE = SLOTS * 2 * 32 /* float4s of a weight gradient that a warp holds */ };
+enum { BACK_BLOCKS = 264 }; /* at most, all parts and groups together */
+enum { PLACE = BACK_BLOCKS * 3072 * 4 /* floats that these write, at most */ };
 
-/* CI channels became CO. TH x TW pixels of the slope at a time, so that two blocks fit on a
- * multiprocessor. A slice is 16 channels of the slope; DEPTH products of two planes are one of
- * those, and PARTS planes a group of 16 of the input. */
+/* The shape of a block, for a convolution from CI to CO channels. A tile is TH x TW pixels of the
+ * slope, so that two blocks fit on a multiprocessor. A slice is 16 channels of the slope, a group
+ * is 16 channels of the input. Both are PARTS planes; a slice takes DEPTH products of two planes
+ * each. */
 template <class V_, int CI, int CO, int STRIDE_, bool EXACT_>
 struct back_shape {
     typedef V_ V;
@@ -22,14 +23,14 @@ struct back_shape {
     static const int GROUPS = CI / 16, KS = CO / 16, PARTS = 16 / V::PER, DEPTH = PARTS / 2;
     static const int STRIPS = TW >= 16 ? TW / 16 : 1;
     static const int ROWS = TW >= 16 ? TH : TH / 2;   /* of 16 pixels */
-    static const int R = ROWS * KS * STRIPS / WARPS;  /* a warp's, for the data gradient */
+    static const int R = ROWS * KS * STRIPS / WARPS;  /* rows per warp, data gradient */
     static const int SHARES = WARPS / 2 / KS;         /* of the pixels, for the weight gradient */
     static const int RW = ROWS * STRIPS / SHARES;
     typedef tile_of<V, CO / V::PER, STRIDE == 1 ? TH + 2 : TH + 1, TW, 2 - STRIDE, 2 - STRIDE, 1>
         z_tile;
     typedef tile_of<V, PARTS, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> x_tile;
     static const int DH = TH * STRIDE, DW = TW * STRIDE,
-                     STAGE = DH * DW * 64; /* bytes, of 16 floats */
+                     STAGE = DH * DW * 64; /* bytes: 16 floats per pixel */
     static const int ITEMS = (DH * DW * PARTS + THREADS_BACK - 1) / THREADS_BACK;
     static const int X = z_tile::BYTES, SUM = X + x_tile::BYTES, WEIGHTS = SUM + KS * STAGE;
     static const int MOMENTS = WEIGHTS + TAPS * KS * DEPTH * 512;
@@ -43,7 +44,7 @@ struct back_shape {
 
 /* ---- reading ---- */
 
-/* The loads of the slope. */
+/* Issues the first loads of the slope. */
 template <class S>
 static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, typename S::z_ahead &za,
                                                    int example, const place &p)
@@ -87,7 +88,7 @@ static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *sme
         fill_sides<T, THREADS_BACK>(smem + S::X, x, NULL, m, p, group * 16);
 }
 
-/* The slope and the input of a tile. */
+/* Fills the tiles of the slope and of the input. */
 template <class S>
 static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *smem,
                                                  typename S::z_ahead &za, int example,
@@ -104,8 +105,9 @@ static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *smem
         make_input<S, AS_IS>(k, smem, xa, example, in, group);
 }
 
-/* The sum over blocks of the four numbers that each left at `from`, `size` apart, by 32 x 8
- * threads; true for the first 32, which have it. smem: (8, 32) numbers of shared memory. */
+/* Sums a float4 over the blocks, which stored theirs at `from`, `size` float4s apart. Called by 32
+ * x 8 threads; returns true in the first 32, which have the sum in x. smem: (8, 32) float4s of
+ * shared memory. */
 enum { SUM_LANES = 32, SUM_SHARES = 8 };
 
 static __device__ bool sum_of_blocks(const float4 *from, int size, int blocks, char *smem,

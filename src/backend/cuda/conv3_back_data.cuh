@@ -1,11 +1,12 @@
-/* The data gradient of a block's tile: products into the stage, and from there to memory. */
+/* The data gradient of a block's tile: products are written to a stage in shared memory, and from
+ * there to global memory. */
 #ifndef DRO_CUDA_CONV3_BACK_DATA_CUH
 #define DRO_CUDA_CONV3_BACK_DATA_CUH
 
 #include "conv3_back.cuh"
 
-/* Where four channels of a pixel are among the 16 of the stage, so that neither writing nor reading
- * eight of them meets in a bank. */
+/* The offset in the stage of four of a pixel's 16 channels. They are permuted so that neither
+ * writes nor reads of eight such groups have bank conflicts. */
 static __device__ __forceinline__ int stage_at(int pixel, int four)
 {
     return pixel * 64 + (((four & 1) << 1 | four >> 1) ^ (pixel & 2)) * 16;
@@ -21,7 +22,7 @@ struct stager {
         *(float4 *)(stage + stage_at(y * S::DW + x, threadIdx.x % 4)) =
             make_float4(acc[0][2 * h], acc[0][2 * h + 1], acc[1][2 * h], acc[1][2 * h + 1]);
     }
-    /* row i of this warp; with a stride its pixels are every second one from `odd` on */
+    /* row i of this warp; with a stride of 2, every second pixel, beginning with `odd` */
     __device__ __forceinline__ void write(int i, int odd, const float (&acc)[2][4]) const
     {
         int lane = threadIdx.x % 32;
@@ -36,7 +37,7 @@ struct stager {
     }
 };
 
-/* One row of the kernel (er, turned) for the even and the odd columns of dx. */
+/* One row of the rotated kernel (er), for the even and the odd columns of dx. */
 template <class V>
 static __device__ __forceinline__ void parity_row(float (&acc)[2][2][4], const unsigned (&here)[4],
                                                   const unsigned (&right)[4], const uint4 *b)
@@ -49,7 +50,7 @@ static __device__ __forceinline__ void parity_row(float (&acc)[2][2][4], const u
     }
 }
 
-/* A stride of 2: even rows and columns of dx see one tap, odd ones two. */
+/* Stride 2: even rows and columns of dx get one tap, odd ones two. */
 template <class S, class W>
 static __device__ __forceinline__ void parity(unsigned from, const uint4 *weights, const W &w)
 {
@@ -79,7 +80,7 @@ static __device__ __forceinline__ void parity(unsigned from, const uint4 *weight
     }
 }
 
-/* The warp's share of the products, into the stage. */
+/* Computes the warp's share of the products and writes it to the stage. */
 template <class S>
 static __device__ __forceinline__ void data_products(char *smem)
 {
@@ -104,14 +105,14 @@ static __device__ __forceinline__ void data_products(char *smem)
     }
 }
 
-/* A thread's way down a tile of dx, PER channels of a column. */
+/* The part of a tile of dx that a thread completes: PER channels of one column, row after row. */
 template <class S>
 struct route {
     typedef typename S::x_tile T;
     typedef typename S::V V;
     static const int EACH = THREADS_BACK / S::PARTS / S::DW;
-    int row, rows;          /* in the tile; of them in the image */
-    int x, stage[V::PER / 4]; /* in shared memory: the mask, four channels each */
+    int row, rows;          /* first row in the tile; rows inside the image */
+    int x, stage[V::PER / 4]; /* shared memory: the mask, four channels each */
     int at, step;
 
     __device__ __forceinline__ route(const place &p, int group)
@@ -133,7 +134,7 @@ struct route {
     }
 };
 
-/* What dx is made with: what was there already, and the z of the tail before. */
+/* The other inputs of dx: the slope accumulated before, and the z of the input's tail. */
 template <class S>
 struct with {
     uint4 old[S::ITEMS], z[S::ITEMS];
@@ -157,8 +158,9 @@ struct with {
     }
 };
 
-/* dx of a tile: what was there already, the mask of the ReLU before it, and the sums of g and g z
- * that its batch norm needs. p: the tile's place in the image of dx. */
+/* Completes dx of a tile: adds the slope accumulated before, applies the mask of the input's ReLU,
+ * and adds to the sums of g and g z that the input's batch norm needs. p: the tile's place in the
+ * image of dx. */
 template <class S>
 static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *smem,
                                                    with<S> &a, int example, const place &p,
@@ -197,7 +199,7 @@ static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const ch
     }
 }
 
-/* A thread's sums between two tiles, so that they take no registers. */
+/* Keeps a thread's sums in shared memory between tiles, to save registers. */
 template <int COUNT>
 static __device__ __forceinline__ void put_sums(char *smem, const float (&sums)[COUNT])
 {
@@ -219,7 +221,7 @@ static __device__ __forceinline__ void get_sums(const char *smem, float (&sums)[
     }
 }
 
-/* Adds the block's sums, for PER channels of each lane, to the part's. */
+/* Adds the block's sums, for PER channels of each lane, to those of the part. */
 template <class S>
 static __device__ __forceinline__ void flush(const dro__conv3 &k, float *smem,
                                              float (&sums)[2 * S::V::PER], int part, int group)

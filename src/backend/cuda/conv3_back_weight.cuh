@@ -1,32 +1,33 @@
-/* The weight gradient of a block's tiles: products that stay in registers, and the sum over the
- * blocks. */
+/* The weight gradient of a block's tiles, accumulated in registers, and the sum over the blocks. */
 #ifndef DRO_CUDA_CONV3_BACK_WEIGHT_CUH
 #define DRO_CUDA_CONV3_BACK_WEIGHT_CUH
 
 #include "conv3_back.cuh"
 
-/* The taps of a warp: half 0 has the left column and two of the middle one, half 1 the right column
- * and one. slot 0 .. 2: rows of the outer column; the rest: of the middle one. */
+/* The taps of a warp: half 0 has the left column and two taps of the middle one, half 1 the right
+ * column and the third tap of the middle one. Slots 0 to 2 are the rows of the outer column, the
+ * others are in the middle column. */
 static __host__ __device__ __forceinline__ int tap_of(int half, int slot)
 {
     return slot < 3 ? slot * 3 + 2 * half : half ? 7 : (slot - 3) * 3 + 1;
 }
 
-/* Which slot of a half has row er of its outer (0) or the middle column; -1: none. */
+/* The slot of a half for row er of its outer column (middle = 0) or of the middle column; -1:
+ * none. */
 static __host__ __device__ constexpr int slot_at(int half, int middle, int er)
 {
     return !middle ? er : half ? (er == 2 ? 3 : -1) : (er < 2 ? 3 + er : -1);
 }
 
-/* ---- how a product takes 16 channels of the input as its rows, 16 of the slope as two times 8
- * columns, and pixels as what is summed over: where a lane reads in a tile, in bytes from the first
- * of 16 pixels on (a step of several has some of them), and which channels its four numbers of
- * column group n belong to ---- */
+/* ---- the operands of a product. Its rows are 16 channels of the input, its columns two groups of
+ * 8 channels of the slope, and it sums over pixels. input_at, slope_at: where a lane reads in a
+ * tile, in bytes from the first of 16 pixels, which take STEPS steps. in, out: to which channels
+ * the four results of a lane belong, for column group n ---- */
 
 template <class V>
 struct turned;
 
-/* 16 pixels at once; the matrices are turned as they are read. */
+/* All 16 pixels in one step; the matrices are transposed as they are loaded. */
 template <>
 struct turned<bf16_values> {
     typedef bf16_values V;
@@ -64,15 +65,15 @@ struct turned<bf16_values> {
     }
 };
 
-/* Eight pixels at a time, of which a lane has two, four apart, with two channels each: those of
- * rows q and q + 8, or of column q of both groups. So that half a warp meets in no bank, its planes
- * are two whose banks are 64 bytes apart. */
+/* Eight pixels per step. A lane reads two of them, four apart, with two channels each: those of
+ * rows q and q + 8, or of column q of both groups. To avoid bank conflicts, half a warp reads from
+ * two planes whose banks are 64 bytes apart. */
 template <>
 struct turned<tf32_values> {
     typedef tf32_values V;
     static const int STEPS = 2;
 
-    /* the plane of row or column q of a slice, of so many planes in all */
+    /* the plane of row or column q of a slice; planes: of the whole tile */
     static __host__ __device__ constexpr int plane(int q, int slice, int planes)
     {
         return planes == 4 ? q / 4 + q / 2 % 2 * 2
@@ -163,8 +164,8 @@ static __device__ __forceinline__ void gather_skip(float (&acc)[SLOTS][2][4], un
     }
 }
 
-/* A warp's role: its channels of the slope (a slice), its half of the taps, its share of the
- * pixels. */
+/* The products of a warp. Its role is a slice of the slope's channels and a half of the taps; it
+ * also has a share of the pixels. */
 template <class S>
 static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4], const char *smem)
 {
@@ -195,8 +196,8 @@ static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4]
     }
 }
 
-/* The sums of the warps of one role, into the block's place of k.partial: (role, slot, 2, lane)
- * float4s. */
+/* Sums over the warps with the same role and writes the result to the block's place in k.partial:
+ * (role, slot, 2, lane) float4s. */
 template <class S>
 static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&acc)[SLOTS][2][4],
                                                    float4 *smem, int part, int group)
@@ -238,7 +239,7 @@ static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int bloc
     int role = blockIdx.x * SUM_LANES / ROLE, slot = blockIdx.x % (ROLE / 32) / 2;
     int n = blockIdx.x % 2, group = blockIdx.y, part = blockIdx.z;
     if (role % 2 && slot == SLOTS - 1)
-        return; /* half 1 has one slot less */
+        return; /* half 1 has one slot fewer */
     const float4 *from = (const float4 *)(k.partial + (size_t)k.turn * PLACE) +
                          (size_t)(part * gridDim.y + group) * blocks * size +
                          blockIdx.x * SUM_LANES + lane;

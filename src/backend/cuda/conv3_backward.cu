@@ -1,16 +1,17 @@
 /* Backward by rows: both gradients of a convolution in one kernel. A block has 16 of the input's
- * channels and walks over tiles of one part. It makes the slope of z (all channels) and the input
- * (its own) in shared memory, and from them
- *   - the data gradient: each warp sums over 16 channels of the slope; what the warps have of a
- *     pixel comes together in shared memory, where the ReLU's mask and the sums of the batch norm
- *     before are taken;
- *   - the weight gradient: each warp has half of the taps for its 16 channels of the slope, and
- *     keeps them until the block ends. Blocks write theirs one after another, and a second kernel
- *     adds them up in that order. */
+ * channels and loops over tiles of one part. It computes the slope of z (all channels) and the
+ * input (its own channels) in shared memory, and from them
+ *   - the data gradient: each warp sums over 16 channels of the slope. The results of the warps are
+ *     added in shared memory, the mask of the input's ReLU is applied, and the sums that the
+ *     input's batch norm needs are taken;
+ *   - the weight gradient: each warp accumulates half of the taps for its 16 channels of the slope
+ *     until the block ends. Each block writes its result to its own place in memory, and a second
+ *     kernel adds these in the order of the blocks. */
 #include "conv3_back_data.cuh"
 #include "conv3_back_weight.cuh"
 
-/* What the block keeps: its weights, the coefficients, its sums. */
+/* Sets up what a block keeps in shared memory: cleared borders, sums of 0, coefficients,
+ * weights. */
 template <class S>
 static __device__ __forceinline__ void start(const dro__conv3 &k, char *smem, int group, int part)
 {
@@ -42,7 +43,7 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
     tiles t(k, part, S::TH, S::TW, out_place<S>(k));
     place in = in_place<S>(k, t.p);
     take_weights<S>(k, smem, group);
-    await_previous(); /* nothing before this touches what the kernel before made */
+    await_previous(); /* up to here nothing uses results of the previous kernel */
     typename S::z_ahead za;
     begin_slope<S>(k, za, t.example, t.p);
     start<S>(k, smem, group, part);
@@ -82,7 +83,8 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
 
 /* ---- launches ---- */
 
-/* Blocks of each part and group: all have the same number of tiles, or one less. */
+/* The number of blocks for each part and group. All blocks get the same number of tiles, or one
+ * less. */
 template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
@@ -101,7 +103,8 @@ static int blocks_of(const dro__conv3 *k)
     return (most + turns - 1) / turns;
 }
 
-/* Both gradients, or the sum of the second over the blocks. */
+/* Launches the kernel for both gradients, or (sum) the one that sums the weight gradient over the
+ * blocks. */
 template <class S>
 static void launch_as(cudaStream_t s, const dro__conv3 *k, bool sum)
 {

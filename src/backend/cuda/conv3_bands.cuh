@@ -1,17 +1,17 @@
-/* What the convolutions by warp groups share: bfloat16, a stride of 1, and 16 channels of 32 x 32
- * pixels, 32 of 16 x 16 or 64 of 8 x 8, which is what a network for CIFAR consists of. A row of
- * pixels has 1024 bytes in all three.
+/* What the convolutions by warp groups share. They are for bfloat16 with a stride of 1, and 16
+ * channels of 32 x 32 pixels, 32 of 16 x 16 or 64 of 8 x 8: the layers of a ResNet for CIFAR. In
+ * all three a row of pixels has 1024 bytes.
  *
- * A block goes over tiles of eight rows of an image. What it reads of them arrives as it is in
- * memory, by copies that begin while the tile before is worked on; the threads make of it what is
- * multiplied, and put that into bands: row after row, each of planes of eight channels, 16 bytes a
- * pixel. So a matrix of eight neighbouring pixels by eight channels is 128 bytes in one piece from
- * whichever pixel on, and the next one is as far away along a plane, to the next plane and to the
- * next row. Hence
- *   - forward, and for the data gradient, 64 rows of a product are a patch of 8 x 8 pixels, moved
- *     by the tap;
- *   - for the weight gradient the pixels are summed over, and 64 rows are the channels, or, where
- *     there are fewer, the channels of several rows: several taps at once. */
+ * A block loops over tiles of eight rows of an image. Bulk copies bring these rows to shared memory
+ * as they are, while the block still works on the previous tile. The threads compute the operands
+ * of the products from them and store these as bands: row after row, each row as planes of eight
+ * channels, 16 bytes a pixel. Eight neighbouring pixels by eight channels are thus a matrix of 128
+ * contiguous bytes, whichever pixel is the first, and there are constant distances to the next
+ * matrix along a plane, in the next plane and in the next row. Hence
+ *   - forward, and for the data gradient, the 64 rows of a product are a patch of 8 x 8 pixels,
+ *     shifted by the tap;
+ *   - for the weight gradient, a product sums over pixels, and its 64 rows are channels. With fewer
+ *     channels they are the channels of several rows of pixels, that is several taps at once. */
 #ifndef DRO_CUDA_CONV3_BANDS_CUH
 #define DRO_CUDA_CONV3_BANDS_CUH
 
@@ -20,8 +20,8 @@
 
 enum { BAND_ROW = 1024 /* bytes of a row of pixels */, OWN_ROWS = 8, ALL_ROWS = OWN_ROWS + 2 };
 
-/* CH planes, the rows of a tile with the one above and the one below, COLS columns and one on each
- * side. */
+/* The bands of a tile: CH planes; its rows plus one above and one below; COLS columns plus one on
+ * each side. */
 template <int CH_, int COLS_>
 struct bands {
     static const int CH = CH_, COLS = COLS_, SIZE = (COLS + 2) * PIXEL, CHUNKS = CH * COLS;
@@ -29,8 +29,9 @@ struct bands {
     static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BAND = CH * PLANE;
     static const int BYTES = ALL_ROWS * BAND;
 
-    /* Which 16 bytes of a row are the i-th that threads take: of eight neighbours no two are in one
-     * bank, neither in memory's order, (column, plane), nor in the bands. */
+    /* The plane and the column of the i-th 16 bytes of a row that a thread takes. Eight
+     * neighbouring threads have no bank conflicts, neither in the order of memory, (column, plane),
+     * nor in the bands. */
     static __device__ __forceinline__ int plane_of(int i)
     {
         return CH == 8 ? i % 4 + (i / 4 ^ i / 8) % 2 * 4 : i % CH;
@@ -41,8 +42,8 @@ struct bands {
     }
 };
 
-/* The shapes for C channels. A block has a group of GN of them; its warp groups share the patches
- * of a tile, or (64 channels, one patch) the group's channels. */
+/* The shapes for C channels. A block computes a group of GN of them. Its warp groups divide the
+ * patches of a tile or, with 64 channels, where a tile is one patch, the channels of the group. */
 template <int C>
 struct band_shape {
     static const int CHANNELS = C, SIDE = 512 / C, TILES = SIDE / OWN_ROWS, KS = C / 16;
@@ -55,9 +56,10 @@ struct band_shape {
     typedef bands<GN / 8, SIDE> own; /* of the group's */
 };
 
-/* ---- which thread has what ---- */
+/* ---- which thread handles what ---- */
 
-/* The warp group of a thread, known to be that of its whole warp. */
+/* The warp group of a thread. The shuffle tells the compiler that it is the same in a whole
+ * warp. */
 template <class S>
 static __device__ __forceinline__ int team_of_thread()
 {
@@ -71,7 +73,8 @@ static __device__ __forceinline__ int patch_at(int i)
     return ((S::SPLIT == 1 ? team_of_thread<S>() * S::OWN : 0) + i) * 8;
 }
 
-/* The first of a thread's channels, in the group; its first pixel's row and column in a patch. */
+/* A thread's first channel, within the group; the row and the column of its first pixel, within a
+ * patch. */
 template <class S>
 static __device__ __forceinline__ int channel_of_thread()
 {
@@ -112,8 +115,8 @@ struct band_share {
     }
 };
 
-/* Blocks of each part and group, of so many in all: each has the same number of tiles, or one
- * less. */
+/* The number of blocks for each part and group, of `all` blocks in total. All blocks get the same
+ * number of tiles, or one less. */
 template <class S>
 static int band_blocks(const dro__conv3 *k, int all)
 {
@@ -129,7 +132,8 @@ static int band_blocks(const dro__conv3 *k, int all)
 
 /* ---- copies ---- */
 
-/* The rows of a tile, all channels, with those above and below that there are; by one thread. */
+/* The rows of a tile, all channels, with the rows above and below if they exist: their size, and
+ * their copy. One thread begins the copies. */
 template <class S>
 static __device__ __forceinline__ unsigned copy_bytes(int row)
 {
@@ -146,13 +150,13 @@ static __device__ __forceinline__ void copy_rows(gate *g, char *raw, const char 
               copy_bytes<S>(row));
 }
 
-/* Its own rows alone. */
+/* Copies the tile's own rows only. */
 static __device__ __forceinline__ void copy_own(gate *g, char *raw, const char *image, int row)
 {
     gate_copy(g, raw, image + row * BAND_ROW, OWN_ROWS * BAND_ROW);
 }
 
-/* A group's weights; which: 0 forward, 1 for the data gradient. */
+/* Copies the weights of a group; which: 0 for the forward pass, 1 for the data gradient. */
 template <class S>
 static __device__ __forceinline__ void copy_weights(gate *g, char *smem, const dro__conv3 &k,
                                                     int which, int group)
@@ -164,16 +168,16 @@ static __device__ __forceinline__ void copy_weights(gate *g, char *smem, const d
 
 /* ---- bands ---- */
 
-/* A tile in bands, of what was copied: u, and v where the mode has two, from the first of T's
- * channels on. Own rows go to `keep` too, the place of the tile's first pixel in memory, unless
- * NULL. */
+/* Makes the bands of a tile from the copied rows: u, and v if the mode takes two inputs, from the
+ * first of T's channels on. The tile's own rows are also stored at `keep`, the address of its first
+ * pixel in global memory, unless that is NULL. */
 template <class S, class T, int MODE>
 static __device__ __forceinline__ void make_bands(char *tile, const char *u, const char *v,
                                                   const maker<bf16_values, MODE> &m, int row,
                                                   char *keep)
 {
     const int PASSES = (ALL_ROWS * T::CHUNKS + S::THREADS - 1) / S::THREADS;
-    const int EACH = S::THREADS / T::CHUNKS; /* rows of a pass */
+    const int EACH = S::THREADS / T::CHUNKS; /* rows per pass */
     int i = threadIdx.x % T::CHUNKS, line = threadIdx.x / T::CHUNKS;
     int from = T::column_of(i) * S::CHANNELS * 2 + T::plane_of(i) * 16;
     char *to = tile + T::plane_of(i) * T::PLANE + (T::column_of(i) + 1) * PIXEL + line * T::BAND;
@@ -193,7 +197,7 @@ static __device__ __forceinline__ void make_bands(char *tile, const char *u, con
     }
 }
 
-/* The columns beside the image are 0, once. */
+/* Zeroes the columns to the left and right of the image, once per block. */
 template <class S, class T>
 static __device__ __forceinline__ void clear_bands(char *tile)
 {
@@ -204,7 +208,7 @@ static __device__ __forceinline__ void clear_bands(char *tile)
 
 /* ---- products ---- */
 
-/* The products of a patch with all taps. */
+/* Issues the products of a patch with all taps. */
 template <class S>
 static __device__ __forceinline__ void patch_products(float (&acc)[S::N / 2], const char *tile,
                                                       const char *weights, int patch)
@@ -221,7 +225,7 @@ static __device__ __forceinline__ void patch_products(float (&acc)[S::N / 2], co
     }
 }
 
-/* The channels of a thread. */
+/* HAS channels of a thread, in pairs. */
 template <int HAS>
 struct words {
     unsigned w[HAS / 2];
@@ -245,8 +249,8 @@ struct words {
     }
 };
 
-/* A thread's first pixel of a patch in memory, from the image's beginning; the second is BAND_ROW
- * further. */
+/* The offset of a thread's first pixel of a patch from the beginning of an image, or of the copied
+ * rows; the second pixel is BAND_ROW further. */
 template <class S>
 static __device__ __forceinline__ int pixel_at(int row, int patch, int group)
 {
@@ -257,8 +261,8 @@ static __device__ __forceinline__ int pixel_at(int row, int patch, int group)
 
 /* ---- sums ---- */
 
-/* Two sums of each of a thread's channels, over the warp's pixels, into smem: (2, GN) of each
- * warp. */
+/* Adds up two sums for each of a thread's channels over the pixels of the warp, and writes them to
+ * smem: (2, GN) for each warp. */
 template <class S>
 static __device__ __forceinline__ void gather_sums(float *smem, float (&sums)[2 * S::HAS])
 {
@@ -272,7 +276,7 @@ static __device__ __forceinline__ void gather_sums(float *smem, float (&sums)[2 
     __syncthreads();
 }
 
-/* The i-th of (2, GN), over the warps that have it. */
+/* The i-th of the (2, GN) sums, added over the warps that have it. */
 template <class S>
 static __device__ __forceinline__ double gathered(const float *smem, int i)
 {

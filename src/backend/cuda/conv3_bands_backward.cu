@@ -1,21 +1,22 @@
-/* Backward by warp groups: both gradients of a convolution in one kernel. A block makes the slope
- * of z (all channels) and the input (its group of channels) in bands. The products for the data
- * gradient of some patches come first, some of those for the weight gradient follow; while these
- * run, the threads finish the patches: what was there already, the ReLU's mask, and the sums that
- * the batch norm before needs. The weight gradient stays in registers until the block ends; blocks
- * write theirs one after another, and a second kernel adds them up in that order. */
+/* Backward by warp groups: both gradients of a convolution in one kernel. A block computes the
+ * slope of z (all channels) and the input (its group of channels) in bands. It issues the products
+ * for the data gradient of some patches, then some of those for the weight gradient. While the
+ * latter run, the threads complete the patches: they add the slope accumulated before, apply the
+ * ReLU's mask and take the sums that the input's batch norm needs. The weight gradient stays in
+ * registers until the block ends. Each block writes its result to its own place in memory, and a
+ * second kernel adds these in the order of the blocks. */
 #include "conv3_back.cuh"
 #include "conv3_bands.cuh"
 
-/* Gates: of the slope, of the input, of what dx is made with, of the weights. */
+/* Gates: for the slope, the input, the other inputs of dx, and the weights. */
 enum { SLOPES, INPUTS, OTHERS, WEIGHS, GATE_COUNT };
 
 template <int C>
 struct back_bands : band_shape<C> {
     typedef band_shape<C> B;
     static const int ROUND = C == 16 ? 2 : 1, ROUNDS = B::OWN / ROUND; /* patches at a time */
-    static const int SUMMED = C == 64 ? 5 : 3; /* products of a warp group for each 16 pixels */
-    static const int STEPS = OWN_ROWS * B::SIDE / 16;   /* of a tile: 16 pixels each */
+    static const int SUMMED = C == 64 ? 5 : 3; /* products of a warp group per 16 pixels */
+    static const int STEPS = OWN_ROWS * B::SIDE / 16;   /* per tile, of 16 pixels each */
     static const int X = B::all::BYTES, WEIGHTS_AT = X + B::own::BYTES;
     static const int RAW_G = WEIGHTS_AT + B::WEIGHTS, RAW_Z = RAW_G + B::RAW_ROWS * BAND_ROW;
     static const int RAW_X = RAW_Z + B::RAW_ROWS * BAND_ROW;
@@ -23,14 +24,14 @@ struct back_bands : band_shape<C> {
     static const int RAW_XZ = RAW_ADD + OWN_ROWS * BAND_ROW;
     static const int GATES = RAW_XZ + OWN_ROWS * BAND_ROW, COEF = GATES + 8 * GATE_COUNT;
     static const int SUMS = COEF + 5 * C * 4, BYTES = SUMS + B::THREADS / 32 * 2 * B::GN * 4;
-    static const int EACH = B::TEAMS * SUMMED * B::GN / 8 * 128; /* float4s of a block's gradient */
+    static const int EACH = B::TEAMS * SUMMED * B::GN / 8 * 128; /* float4s of a block's dw */
     static const int BLOCKS = C == 16 ? 3 : 2;
 };
 
 /* ---- reading ---- */
 
-/* The copies of a tile: of the slope, of the input, and of what dx is made with. By the first
- * thread. */
+/* Begin the copies of a tile: of the slope, of the input, and of the other inputs of dx. Called by
+ * the first thread. */
 template <class S>
 static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, char *smem,
                                                    const band_share<S> &t)
@@ -104,9 +105,9 @@ static __device__ __forceinline__ void make_tiles(const dro__conv3 &k, char *sme
 
 /* ---- the weight gradient ---- */
 
-/* The products of a warp group over some steps of 16 pixels. For 16 and 32 channels the rows are
- * the input's channels, of four rows of pixels or (a warp group has one half) of two, and the three
- * products are the taps of a row. */
+/* The products of a warp group over some steps of 16 pixels, for 16 and 32 channels. The 64 rows
+ * are the input's channels in four rows of pixels, or (32 channels, where each warp group has one
+ * half) in two. The three products are the taps of a row of the kernel. */
 template <class S>
 static __device__ __forceinline__ void row_products(float (&acc)[S::SUMMED][S::GN / 2],
                                                     const char *smem, int from)
@@ -125,8 +126,8 @@ static __device__ __forceinline__ void row_products(float (&acc)[S::SUMMED][S::G
     }
 }
 
-/* For 64 channels they are the slope's, a step is two rows of pixels, and the products are taps:
- * five in one warp group and four in the other. */
+/* The same for 64 channels. The 64 rows are the slope's channels, a step is two rows of pixels, and
+ * the products are taps: five in one warp group and four in the other. */
 template <class S, int TEAM>
 static __device__ __forceinline__ void tap_products(float (&acc)[S::SUMMED][S::GN / 2],
                                                     const char *smem)
@@ -156,7 +157,7 @@ static __device__ __forceinline__ void weight_products(float (&acc)[S::SUMMED][S
         tap_products<S, 0>(acc, smem);
 }
 
-/* Which weight a number of the gradient belongs to; tap 9 or more: none. */
+/* The weight to which a number of the gradient belongs; tap 9 or more: none. */
 struct weight_place {
     int tap, in, out;
 };
@@ -214,7 +215,8 @@ static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int bloc
 
 /* ---- the data gradient ---- */
 
-/* Where the mask of a thread's first pixel of a patch is: in the bands of the input. */
+/* The offset of the ReLU's mask for a thread's first pixel of a patch: it is the input, in
+ * bands. */
 template <class S>
 static __device__ __forceinline__ int mask_at(int patch)
 {
@@ -224,7 +226,7 @@ static __device__ __forceinline__ int mask_at(int patch)
            (patch + column_of_thread() + 1) * PIXEL;
 }
 
-/* dx of a patch, and the sums of g and g z. */
+/* Completes dx of a patch and adds to the sums of g and g z. */
 template <class S>
 static __device__ __forceinline__ void
 finish_patch(const dro__conv3 &k, const char *smem, char *dx, int patch, int group,
@@ -259,7 +261,7 @@ finish_patch(const dro__conv3 &k, const char *smem, char *dx, int patch, int gro
     }
 }
 
-/* Adds the block's sums to the part's. */
+/* Adds the block's sums to those of the part. */
 template <class S>
 static __device__ __forceinline__ void flush(const dro__conv3 &k, float *smem,
                                              float (&sums)[2 * S::HAS], int part, int group)
@@ -291,7 +293,7 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *smem,
     clear_bands<S, typename S::all>(smem);
     clear_bands<S, typename S::own>(smem + S::X);
     __syncthreads();
-    await_previous(); /* nothing before this touches what the kernel before made */
+    await_previous(); /* up to here nothing uses results of the previous kernel */
     if (threadIdx.x == 0 && t.at < t.end) {
         show_to_copies();
         begin_slope<S>(k, smem, t);
@@ -307,7 +309,7 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *smem,
         gate_wait(&gates[WEIGHS], 0);
 }
 
-/* The products of a tile, and what becomes of those for the data gradient. */
+/* Issues the products of a tile and completes its data gradient. */
 template <class S, bool DATA, bool WEIGHT>
 static __device__ __forceinline__ void rounds(const dro__conv3 &k, const char *smem,
                                               const band_share<S> &t, int group, int turn,
@@ -367,11 +369,11 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
                 begin_input<S>(k, smem, t);
         }
         rounds<S, DATA, WEIGHT>(k, smem, now, group, turn, acc, sums);
-        if (DATA) /* all reads of the copies come before the next copies (another unit's writes) */
+        if (DATA) /* reads of the copied rows come before the next bulk copies into them */
             show_to_products();
         __syncthreads();
         if (more && DATA) {
-            if (k.lazy) /* until now its copy was z */
+            if (k.lazy) /* until here its copy was also the z of the tail */
                 begin_input<S>(k, smem, t);
             begin_others<S>(k, smem, t);
         }
@@ -404,7 +406,8 @@ static void launch_back(cudaStream_t s, const dro__conv3 *k)
           S::THREADS, S::BYTES, k->early, *k);
 }
 
-/* Both gradients, or the sum of the second over the blocks. */
+/* Launches the kernel for both gradients, or (sum) the one that sums the weight gradient over the
+ * blocks. */
 template <int C>
 static void launch(cudaStream_t s, const dro__conv3 *k, bool sum)
 {

@@ -1,5 +1,5 @@
-/* Forward by warp groups: z goes to memory straight from the products, and its moments stay in
- * registers until the block ends. */
+/* Forward by warp groups: z is written to memory directly from the accumulators, and its moments
+ * stay in registers until the block ends. */
 #include "conv3_bands.cuh"
 
 template <int C>
@@ -12,7 +12,7 @@ struct forward_bands : band_shape<C> {
     static const int BLOCKS = C == 16 ? 5 : 3;
 };
 
-/* The copies of a tile's input, by the first thread. */
+/* Begins the copies of a tile's input. Called by the first thread. */
 template <class S>
 static __device__ __forceinline__ void begin_input(const dro__conv3 &k, char *smem,
                                                    const band_share<S> &t)
@@ -35,7 +35,7 @@ static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *sme
     make_bands<S, T>(smem, smem + S::RAW, smem + S::MORE, m, t.row(), keep);
 }
 
-/* A patch to memory, and its moments. */
+/* Writes a patch to memory and adds to the moments. */
 template <class S>
 static __device__ __forceinline__ void write_patch(char *z, const float (&acc)[S::N / 2],
                                                    float (&sums)[2 * S::HAS])
@@ -92,7 +92,7 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *smem, in
         copy_weights<S>(&gates[1], smem + S::WEIGHTS_AT, k, 0, group);
     }
     clear_bands<S, typename S::all>(smem);
-    await_previous(); /* nothing before this touches what the kernel before made */
+    await_previous(); /* up to here nothing uses results of the previous kernel */
     if (threadIdx.x == 0 && t.at < t.end) {
         show_to_copies();
         begin_input<S>(k, smem, t);
@@ -160,8 +160,8 @@ extern "C" void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *k
         launch<64>(s, k);
 }
 
-/* The instructions are those of compute capability 9.0, not of later ones, and of builds that have
- * code for just that (90a): elsewhere the kernels are empty. */
+/* The instructions exist in compute capability 9.0 only, not in later ones, and only in builds with
+ * code for exactly that (90a). In other code the kernels are empty. */
 extern "C" int dro__gpu_conv3_bands_fit(int in, int out, int stride, int height, int width)
 {
     int device = 0, major = 0, minor = 0;

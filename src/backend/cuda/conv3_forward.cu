@@ -1,11 +1,11 @@
-/* Forward by rows. A warp makes 16 output channels and goes down some rows of a tile; z goes to
- * memory straight from the products, and its moments stay in registers until the block ends. The
- * weights are in the warp's registers (bfloat16) or in the block's shared memory (tf32, twice as
- * large). */
+/* Forward by rows. A warp computes 16 output channels and moves down some rows of a tile. z is
+ * written to memory directly from the accumulators, and its moments stay in registers until the
+ * block ends. The weights are in the warp's registers (bfloat16) or in the block's shared memory
+ * (tf32, twice as large). */
 #include "conv3_rows.cuh"
 
-/* How large a block is, how much of a tile its threads load ahead, and the bytes of weights in
- * shared memory. */
+/* By precision: the size of a block, how much of a tile its threads load ahead, and the bytes of
+ * weights in shared memory. */
 template <class V, int K, int N, int STRIDE>
 struct forward_size;
 
@@ -25,7 +25,8 @@ struct forward_size<tf32_values, K, N, STRIDE> {
     static const int AHEAD = 10, SHARED = TAPS * K * N * 4;
 };
 
-/* K channels become N. TH x TW pixels of output at a time; a warp has R rows of 16 pixels. */
+/* The shape of a block, for a convolution from K to N channels. A tile is TH x TW pixels of the
+ * output; a warp has R rows of 16 pixels. */
 template <class V_, int K, int N, int STRIDE_, bool EXACT_>
 struct forward_shape : forward_size<V_, K, N, STRIDE_> {
     typedef V_ V;
@@ -44,7 +45,7 @@ struct forward_shape : forward_size<V_, K, N, STRIDE_> {
     static const int BYTES = WEIGHTS + Z::SHARED;
 };
 
-/* The weights of a warp's channels, the group-th 16. */
+/* The weights of a warp's 16 channels, those of `group`. */
 template <class S>
 struct held_weights {
     uint4 b[TAPS * S::KS];
@@ -92,7 +93,7 @@ struct weights_of<S, true> {
     typedef shared_weights<S> type;
 };
 
-/* Makes the input of a tile. */
+/* Computes the input of a tile in shared memory. */
 template <class S, int MODE>
 static __device__ __forceinline__ void fill_as(const dro__conv3 &k, char *smem,
                                                typename S::ahead &ahead, int example,
@@ -122,17 +123,17 @@ static __device__ __forceinline__ void fill_input(const dro__conv3 &k, char *sme
         fill_as<S, SCALED_PLUS>(k, smem, ahead, example, p);
 }
 
-/* What a lane does with its four channels of two pixels (h) of a row: rows[h] of them are in the
- * image. */
+/* Stores a lane's four channels of two pixels (h) of a row, and adds to its sums. rows[h]: how many
+ * of its rows are inside the image. */
 template <class S>
 struct writer {
     typedef typename S::V V;
     static const int PIXEL_BYTES = S::OUT * V::SIZE;
-    char *z; /* the first of its rows */
+    char *z; /* its first pixel */
     float (&sums)[8];
     int rows[2], row_bytes;
 
-    /* p: the tile's place; from there on */
+    /* p: the tile's place; row and col are relative to it */
     __device__ __forceinline__ writer(const dro__conv3 &k, int example, const place &p, int row,
                                       int col, int first, float (&to)[8])
         : sums(to)
@@ -163,7 +164,7 @@ struct writer {
     }
 };
 
-/* Adds the block's sums, of z and of z^2 for four channels of each lane, to the part's. */
+/* Adds the block's sums, of z and of z^2 for four channels of each lane, to those of the part. */
 template <class S>
 static __device__ __forceinline__ void flush(float *smem, float (&sums)[8], double *to)
 {
@@ -193,7 +194,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     int down = warp / S::GROUPS / S::STRIPS * S::R;
     typename weights_of<S>::type weights;
     weights.begin(smem, (const uint4 *)k.weights, group);
-    await_previous(); /* nothing before this touches what the kernel before made */
+    await_previous(); /* up to here nothing uses results of the previous kernel */
     tiles t(k, part, S::TH, S::TW, out_place<S>(k));
     place in = in_place<S>(k, t.p);
     typename S::ahead ahead;
@@ -296,8 +297,8 @@ static int bytes_of(int in, int out)
     return forward_shape<V, 64, 64, 1, true>::BYTES;
 }
 
-/* The most shared memory that a block may have. Code for 8.x keeps to that of an 8.0 GPU on later
- * ones too: so a build with nothing but PTX for 8.0 takes the path of an 8.0 GPU anywhere. */
+/* The most shared memory that a block may use. Code for 8.x uses no more than an 8.0 GPU has, on
+ * later GPUs too: a build with only PTX for 8.0 takes the path of an 8.0 GPU everywhere. */
 static int most_shared(void)
 {
     const int ampere = 163 * 1024;

@@ -1,18 +1,18 @@
-/* Hopper's asynchronous operations as functions: copies into shared memory, and products of a warp
- * group (four warps) on matrices there. Machine instructions that, like those of conv3_mma.cuh, are
- * written out nowhere else.
+/* Hopper's asynchronous operations as functions: bulk copies into shared memory, and matrix
+ * products of a warp group (four warps) with operands there. All inline assembly is here and in
+ * conv3_mma.cuh.
  *
- * Copies: one thread expects so many bytes at a gate and begins the copies; everyone waits at the
- * gate. A gate is passed in turns, even and odd.
+ * Copies: one thread announces a number of bytes at a gate (an mbarrier) and begins the copies;
+ * every thread waits at the gate. A gate is used in turns, whose parity alternates.
  *
- * Products: products_begin, products, products_end, and products_wait before their numbers are read
- * or what they read is written to. */
+ * Products: call products_begin, the products, products_end; then products_wait before their
+ * results are read or their operands are overwritten. */
 #ifndef DRO_CUDA_CONV3_GROUP_CUH
 #define DRO_CUDA_CONV3_GROUP_CUH
 
 #include "conv3_mma.cuh"
 
-/* Set where the code is compiled for a GPU that has them. */
+/* Set when compiling for a GPU that has them. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define DRO_WARP_GROUPS 1
 #endif
@@ -24,13 +24,13 @@ static __device__ __forceinline__ void gate_open(gate *g)
     asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(g)) : "memory");
 }
 
-/* Before anything is expected at gates that were just opened. */
+/* Makes gates that were just opened visible, before they are used. */
 static __device__ __forceinline__ void gates_ready()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* What other kernels have written may be copied. */
+/* After this, bulk copies see what other kernels have written. */
 static __device__ __forceinline__ void show_to_copies()
 {
     asm volatile("fence.proxy.async.global;" ::: "memory");
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void gate_expect(gate *g, unsigned bytes)
                  : "memory");
 }
 
-/* bytes: of 16; so are both addresses */
+/* bytes and both addresses are multiples of 16 */
 static __device__ __forceinline__ void gate_copy(gate *g, void *to, const void *from,
                                                  unsigned bytes)
 {
@@ -65,8 +65,9 @@ static __device__ __forceinline__ void gate_wait(gate *g, int turn)
 
 typedef unsigned long long matrix;
 
-/* A matrix of 8 x 16 bytes after another, each 128 bytes in one piece: where the first is, how far
- * the next one of the summed dimension, and how far the next one of the other. Bytes. */
+/* The descriptor of an operand made of matrices of 8 x 16 bytes, each 128 contiguous bytes: the
+ * address of the first, the distance to the next along the summed dimension, and the distance to
+ * the next along the other dimension. All in bytes. */
 static __device__ __forceinline__ matrix matrix_at(unsigned address, unsigned next_k, unsigned next)
 {
     return (matrix)(address >> 4) | (matrix)(next_k >> 4) << 16 | (matrix)(next >> 4) << 32;
@@ -77,7 +78,7 @@ static __device__ __forceinline__ matrix moved(matrix m, unsigned bytes)
     return m + (bytes >> 4);
 }
 
-/* What threads have written to shared memory may be read by products, after a barrier. */
+/* After this and a barrier, products see what the thread has written to shared memory. */
 static __device__ __forceinline__ void show_to_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -93,14 +94,14 @@ static __device__ __forceinline__ void products_end()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until all but the last LEFT groups of products are done. */
+/* Waits until all but the last LEFT groups of products are done. */
 template <int LEFT>
 static __device__ __forceinline__ void products_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-/* Nothing reads d before this. */
+/* Keeps the compiler from reading d earlier. */
 template <int COUNT>
 static __device__ __forceinline__ void settle(float (&d)[COUNT])
 {
@@ -109,9 +110,9 @@ static __device__ __forceinline__ void settle(float (&d)[COUNT])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* d (64, 16) = a (64, 16) b (16, 16), plus d unless `add` is 0. TURNED: both matrices lie with the
- * summed dimension across. A thread has rows lane / 4 and 8 more of its warp's 16, and columns 8 j
- * + lane % 4 * 2 and the next. */
+/* d (64, 16) = a (64, 16) b (16, 16), plus d unless `add` is 0. TURNED: both operands are
+ * transposed; the summed dimension is not the contiguous one. A thread has rows lane / 4 and lane /
+ * 4 + 8 of its warp's 16, and columns 8 j + lane % 4 * 2 and the next one. */
 template <int TURNED>
 static __device__ __forceinline__ void product(float (&d)[8], matrix a, matrix b, int add)
 {

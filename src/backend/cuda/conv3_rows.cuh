@@ -1,14 +1,15 @@
 /* What the convolutions by rows share.
  *
- * A tile of pixels lies in shared memory by planes of PER channels, 16 bytes a pixel: eight
- * neighbouring pixels of a row are the 128 bytes that one matrix load takes, from whichever pixel
- * on. A thread that fills a tile has a plane's channels of one column and goes down the rows, so
- * that its coefficients stay in registers and its addresses grow by constants; its first loads are
- * on their way before the coefficients are made, or while the block still finishes the tile before.
+ * A tile of pixels is stored in shared memory as planes of PER channels, 16 bytes a pixel. Eight
+ * neighbouring pixels of a row, whichever is the first, are the 128 bytes of one matrix that
+ * ldmatrix loads. A thread that fills a tile has the channels of one plane in one column and moves
+ * down the rows, so its coefficients stay in registers and its addresses grow by constants. Its
+ * first loads are issued before the coefficients are computed, or while the block completes the
+ * previous tile.
  *
- * A product takes 16 pixels: of one row, or, in tiles of eight columns, eight of a row and eight of
- * the row half a tile below. It goes down the rows too, and uses what it has read of a row of the
- * input for the three rows of the output that need it. */
+ * A product takes 16 pixels: of one row or, in tiles of eight columns, eight of one row and eight
+ * of the row half a tile below. The products move down the rows too, and a row of the input that
+ * was loaded once serves the three rows of the output that need it. */
 #ifndef DRO_CUDA_CONV3_ROWS_CUH
 #define DRO_CUDA_CONV3_ROWS_CUH
 
@@ -20,9 +21,9 @@ enum { TAPS = 9, PIXEL = 16 /* bytes */ };
 
 /* ---- tiles ---- */
 
-/* CH planes of ROWS rows: LEFT + COLS + RIGHT pixels, of which COLS are the block's own; the first
- * TOP rows are not. Planes are apart so that eight neighbouring threads write to different
- * banks. */
+/* A tile: CH planes of ROWS rows of LEFT + COLS + RIGHT pixels. COLS of the columns are the tile's
+ * own, and so are all rows but the first TOP and the last RIGHT. The distance of planes lets eight
+ * neighbouring threads write to different banks. */
 template <class V, int CH_, int ROWS_, int COLS_, int TOP_, int LEFT_, int RIGHT_>
 struct tile_of {
     typedef V values;
@@ -32,14 +33,14 @@ struct tile_of {
     static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BYTES = CH * PLANE;
 };
 
-/* Where a tile is: its first own pixel, in an image of so many channels. In the kernels for images
- * that are as wide and as high as their tiles are wide, all but the place is known to the compiler,
- * and so are the distances between what a thread touches. */
+/* Where a tile is: its first own pixel, and the size and channels of the image. In the EXACT
+ * kernels, for images that are as wide and as high as their tiles are wide, the compiler knows all
+ * but row and col, and so the distances between a thread's accesses. */
 struct place {
     int row, col, height, width, channels;
 };
 
-/* The two places of a tile: in the image of z, and (STRIDE times as large) in that of x. */
+/* The places of a tile: in the image of z, and in that of x, which is STRIDE times as large. */
 template <class S>
 static __device__ __forceinline__ place out_place(const dro__conv3 &k)
 {
@@ -62,19 +63,19 @@ static bool exact(const dro__conv3 *k)
            k->width == S::TW * S::STRIDE;
 }
 
-/* Where an example begins. */
+/* The address of an example. */
 template <class V>
 static __device__ __forceinline__ const char *image_of(const void *all, int example, const place &p)
 {
     return (const char *)all + (size_t)example * p.height * p.width * p.channels * V::SIZE;
 }
 
-/* The tiles of a block: an even share of a part's, one after another. */
+/* The tiles of a block: an even share of those of a part, one after another. */
 struct tiles {
     int example, left;
     place p;
 
-    /* rows x cols pixels each, in images of p's size */
+    /* rows x cols pixels each, in images of the size of `of` */
     __device__ __forceinline__ tiles(const dro__conv3 &k, int part, int rows, int cols, place of)
         : p(of)
     {
@@ -99,7 +100,7 @@ struct tiles {
     }
 };
 
-/* N floats, a multiple of 4, from where they lie in words. */
+/* Reads N floats, a multiple of 4, from an address aligned to 16 bytes. */
 template <int N>
 static __device__ __forceinline__ void read_floats(const float *from, float *x)
 {
@@ -110,7 +111,7 @@ static __device__ __forceinline__ void read_floats(const float *from, float *x)
     }
 }
 
-/* What channels in memory become in a tile: u itself, a u + c, a u + c + v, or a u + b v + c. */
+/* How a tile is computed from memory: as u, a u + c, a u + c + v, or a u + b v + c. */
 enum { AS_IS, SCALED, SCALED_PLUS, SLOPE };
 
 template <class V, int MODE>
@@ -145,15 +146,15 @@ struct maker {
     }
 };
 
-/* A thread's way down a tile, from channel `first` of the image on. */
+/* The part of a tile that a thread fills, row after row, from channel `first` of the image on. */
 template <class T, int THREADS>
 struct column {
     typedef typename T::values V;
     static const int EACH = THREADS / (T::CH * T::COLS), DOWN = EACH * T::PITCH * PIXEL;
     static const int PASSES = (T::ROWS + EACH - 1) / EACH;
-    int row, y, height; /* in the tile; in the image, 0 high where there is none */
-    int ch, to;         /* bytes from the tile's beginning */
-    int at, step;       /* bytes from the image's */
+    int row, y, height; /* row in the tile, row in the image; height: 0 outside of it */
+    int ch, to;         /* the plane; offset in the tile, in bytes */
+    int at, step;       /* offset in the image, in bytes, and its increment */
 
     __device__ __forceinline__ column(const place &p, int first)
     {
@@ -176,7 +177,7 @@ struct column {
     }
 };
 
-/* What a thread has loaded of a tile ahead of its use: AHEAD pixels of one image, or of two. */
+/* What a thread has loaded of a tile ahead of use: AHEAD pixels of one image, or of two. */
 template <class T, int THREADS, int AHEAD, bool TWO>
 struct held {
     typedef column<T, THREADS> C;
@@ -184,12 +185,12 @@ struct held {
     static const int THEN_AT = C::PASSES < 3 ? C::PASSES - 1 : 2;
     uint4 u[AHEAD], v[TWO ? AHEAD : 1];
 
-    /* the pixel of a pass; 0 outside of the image */
+    /* loads the pixel of a pass; 0 outside of the image */
     __device__ __forceinline__ void load_one(const C &c, int pass, const void *from_u,
                                              const void *from_v)
     {
         uint4 &x = u[pass % AHEAD], &y = v[TWO ? pass % AHEAD : 0];
-        x = y = make_uint4(0, 0, 0, 0); /* or they would live since the last tile */
+        x = y = make_uint4(0, 0, 0, 0); /* else they would stay live since the last tile */
         if (c.ends(pass) || !c.inside(pass))
             return;
         x = *(const uint4 *)((const char *)from_u + (c.at + pass * c.step));
@@ -204,8 +205,9 @@ struct held {
         for (int k = 0; k < AHEAD; k++)
             load_one(c, k, from_u, from_v);
     }
-    /* The tile, from what is held and the rest; own pixels go to `keep` too, unless NULL. After the
-     * second pixel there are registers for other loads: `then` begins them. */
+    /* Fills the tile from what was loaded ahead and the rest. Own pixels are also stored at `keep`,
+     * unless it is NULL. After the second pixel there are registers for other loads, which `then`
+     * issues. */
     template <int MODE, class THEN>
     __device__ __forceinline__ void fill(char *tile, const void *from_u, const void *from_v,
                                          const maker<typename T::values, MODE> &m, const place &p,
@@ -234,7 +236,7 @@ struct held {
     }
 };
 
-/* The columns that are not the block's own, at once. Those of a tile as wide as the image stay
+/* Fills the columns that are not the tile's own, in one go. In tiles as wide as the image they stay
  * 0. */
 template <class T, int THREADS, int MODE>
 static __device__ void fill_sides(char *tile, const void *u, const void *v,
@@ -268,7 +270,7 @@ static __device__ __forceinline__ void clear_sides(char *tile)
     fill_sides<T, THREADS>(tile, NULL, NULL, nothing, nowhere, 0);
 }
 
-/* ---- coefficients, made by the block's threads: (3, channels) a, c, b ---- */
+/* ---- coefficients, computed by the block's threads: (3, channels) a, c, b ---- */
 
 static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, int part,
                                                           float *smem, int threads, bool keep)
@@ -302,16 +304,16 @@ static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, i
 
 /* ---- products ---- */
 
-/* Where a lane's pixel of a product is in a tile, in pixels: the lane-th of 16 of a row, or of two
- * rows HALF apart; STRIDE columns apart. */
+/* The offset of a lane's pixel of a product in a tile, in pixels: it is the lane-th of 16 in a row,
+ * or in two rows that are HALF apart. Pixels are STRIDE columns apart. */
 template <int COLS, int PITCH, int HALF, int STRIDE>
 static __device__ __forceinline__ int lane_pixel(int lane)
 {
     return COLS == 8 ? (lane / 8 * HALF * STRIDE * PITCH) + lane % 8 * STRIDE : lane * STRIDE;
 }
 
-/* R rows of 16 output pixels and 16 channels, from KS times two planes of input; b: weights of
- * (tap, KS), in registers. `done` gets each row. */
+/* Computes R rows of 16 output pixels and 16 channels, from KS times two planes of input. b:
+ * weights (tap, KS), in registers. Each row is passed to `done`. */
 template <int R, int KS, class T, class DONE>
 static __device__ __forceinline__ void roll(unsigned from, const uint4 (&b)[TAPS * KS], DONE done)
 {
@@ -364,8 +366,8 @@ static __device__ __forceinline__ void skip(unsigned from, const uint4 (&b)[TAPS
     }
 }
 
-/* The weights of a warp's 16 channels for two planes of input: those of the next tap are `apart`
- * further. */
+/* Loads the weights of a warp's 16 channels for two planes of input. The taps are `apart` elements
+ * apart. */
 static __device__ __forceinline__ void take_taps(uint4 (&b)[TAPS], const uint4 *weights, int apart)
 {
 #pragma unroll
@@ -373,8 +375,8 @@ static __device__ __forceinline__ void take_taps(uint4 (&b)[TAPS], const uint4 *
         b[tap] = weights[tap * apart];
 }
 
-/* Either again where there are too many weights for registers: they come out of shared memory,
- * those of two planes at a time, KS of the ALL that a tap has. */
+/* Does the work of roll or skip where there are too many weights for registers: they are read from
+ * shared memory, for two planes at a time, KS of the ALL that a tap has. */
 template <int R, int STRIDE, int KS, int ALL, class T, class DONE>
 static __device__ __forceinline__ void roll_deep(unsigned from, const uint4 *weights, DONE done)
 {
@@ -404,7 +406,7 @@ static __device__ __forceinline__ void roll_deep(unsigned from, const uint4 *wei
         done(i, acc[i]);
 }
 
-/* 16 bytes at a time into shared memory, in the background. */
+/* Copies 16-byte words to shared memory asynchronously. */
 static __device__ __forceinline__ void fetch_words(char *to, const uint4 *from, int count,
                                                    int threads)
 {
@@ -414,8 +416,8 @@ static __device__ __forceinline__ void fetch_words(char *to, const uint4 *from, 
 
 /* ---- sums ---- */
 
-/* N of COUNT numbers of each lane, summed over the lanes that differ in the bits LOW .. LOW N / 2;
- * each of those lanes ends with one of the numbers, in x[0], whose index is returned. */
+/* Sums N of the COUNT numbers of each lane over the lanes that differ in the bits LOW .. LOW N / 2.
+ * Each of those lanes ends up with one of the sums, in x[0]; its index is returned. */
 template <int N, int LOW, int COUNT>
 static __device__ __forceinline__ int spread_sum(float (&x)[COUNT])
 {
