@@ -11,7 +11,7 @@ typedef struct dots {
     float product, x, w; /* <x, w>, 1/|x|, 1/|w| */
 } dots;
 
-/* By all lanes of a warp. */
+/* Called by all lanes of a warp. */
 static __device__ dots dots_of(int in, const float *x, const float *w)
 {
     float p = 0, a = 0, b = 0;
@@ -39,7 +39,7 @@ static __global__ void forward_kernel(const __grid_constant__ dro__cosine c, flo
     }
 }
 
-/* A block for each example. dy becomes dy/|w|. */
+/* One block for each example. Overwrites dy with dy/|w|. */
 static __global__ void data_kernel(const __grid_constant__ dro__cosine c, dro__typed add, float *dx)
 {
     __shared__ double scratch[WARPS];
@@ -69,7 +69,7 @@ static __global__ void data_kernel(const __grid_constant__ dro__cosine c, dro__t
     }
 }
 
-/* A block for each output and part. */
+/* One block for each output and part. */
 static __global__ void weight_kernel(const __grid_constant__ dro__cosine c, float *grad0,
                                      float *grad1)
 {

@@ -1,13 +1,12 @@
-/* Depthwise convolutions: each channel is convolved with a kernel of its own. There is little to
- * compute for what is read, so tensor cores would not help; a thread keeps its channels and their
- * kernels and goes from pixel to pixel of what is written. Sums come together in an order that is
- * always the same. */
+/* Depthwise convolutions: each channel is convolved with its own kernel. There is little arithmetic
+ * per byte read, so tensor cores would not help. A thread keeps its channels and their weights and
+ * loops over pixels of the output. All sums are added in a fixed order. */
 #include "conv3_launch.cuh"
 #include "device.cuh"
 
 enum { DEPTHWISE_BLOCKS = 132 * 6, SUM_BLOCKS = 132 * 2 };
 
-/* The kernels of V channels: of K x K in registers, or (K = 0) of any size in memory. */
+/* The weights of V channels: K x K taps in registers, or (K = 0) any number of them in memory. */
 template <typename W, int K> struct kernels_of {
     float kept[K ? K * K : 1][W::V];
     const float *from;
@@ -29,7 +28,8 @@ template <typename W, int K> struct kernels_of {
     }
 };
 
-/* FORWARD: z (pixels of out) from x. Else dx (pixels of in) from dz, and add. */
+/* FORWARD: computes z (pixels of `out`) from x. Otherwise dx (pixels of `in`) from dz, plus
+ * `add`. */
 template <typename W, int K, bool FORWARD>
 static __global__ void __launch_bounds__(THREADS)
     depthwise_kernel(size_t count, int wide, dro__depthwise d, dro__typed from, dro__typed add,
@@ -73,8 +73,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The gradient by the weights of one part (blockIdx.z), by block: (parts, chunks, taps, channels)
- * sums. K = 0: of one tap, blockIdx.z / parts. */
+/* The weight gradient of one part (blockIdx.z % parts), by block: partial is (parts, chunks, taps,
+ * channels) sums. K = 0: of one tap only, blockIdx.z / parts. */
 template <typename W, int K>
 static __global__ void __launch_bounds__(THREADS)
     weight_kernel(int wide, dro__depthwise d, dro__typed x, dro__typed dz, float *partial)
@@ -142,7 +142,7 @@ static __global__ void sum_kernel(dro__depthwise d, int chunks, const float *par
     }
 }
 
-/* Kernels of 3 x 3 in the widest words that fit, others one channel at a time. */
+/* 3 x 3 kernels use the widest words that fit, others one channel at a time. */
 #define DEPTHWISE(call, d, fits, bf16)                                                             \
     do {                                                                                           \
         if ((d).k.kernel[0] != 3 || (d).k.kernel[1] != 3)                                          \

@@ -1,13 +1,13 @@
-/* The convolutions that cuDNN does: which plans they use, and their passes. Weight gradients run on
- * a stream of their own and are passed on, in the parameters' order, some at a time. */
+/* Convolutions through cuDNN: the plans they use, and their passes. Weight gradients run on a
+ * separate stream and are unpacked into the parameters' order, PORTION convolutions at a time. */
 #include "net.h"
 
 #include <string.h>
 
 enum { PORTION = 16 };
 
-/* A larger block when the old one is too small. The old one stays until the end: a recorded pass
- * may use it. */
+/* Replaces a block that is too small by a larger one. The old one is kept until the network is
+ * destroyed, because a recorded pass may use it. */
 dro_status dro__dnn_grow(dro__cuda_network *net, void **block, size_t *size, size_t need)
 {
     enum { RETIRED = sizeof net->retired / sizeof net->retired[0] };
@@ -77,7 +77,7 @@ static dro_status prepare_data(dro__cuda_network *net, const dro__gop *op, const
                          net->plans[c->data_add].workspace);
 }
 
-/* Memory for all weight gradients as cuDNN writes them, and how they are handed on. */
+/* Allocates memory for all weight gradients in cuDNN's layout, and the table for unpacking them. */
 static dro_status make_unpackings(dro__cuda_network *net, const dro__gprogram *p)
 {
     enum { ALIGN = 128 };
@@ -85,7 +85,7 @@ static dro_status make_unpackings(dro__cuda_network *net, const dro__gprogram *p
     if (net->unpackings)
         return DRO_OK;
     dro__packing *table = dro__alloc(DRO__PARTS * (size_t)p->base.operation_count, sizeof *table);
-    for (int pass = 0; table && pass < 2; pass++) { /* first it is counted */
+    for (int pass = 0; table && pass < 2; pass++) { /* the first pass only counts */
         used = count = 0;
         for (int part = 0; part < DRO__PARTS; part++)
             for (int32_t i = p->base.operation_count - 1; i >= 0; i--) {
@@ -164,7 +164,7 @@ dro_status dro__dnn_prepare(dro__cuda_network *net, const dro__gprogram *p, cons
     return DRO_OK;
 }
 
-/* A pass cannot return a status: the failure is reported at its end. */
+/* A pass cannot return a status; a failure is reported at its end. */
 static void note(dro__cuda_network *net, bool done)
 {
     net->failed = net->failed || !done;

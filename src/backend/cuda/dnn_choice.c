@@ -1,7 +1,7 @@
-/* Which of cuDNN's plans was the fastest, remembered for the life of the process: a second network
- * of the same shapes measures nothing, and computes the same bits as the first. Plans themselves
- * belong to a network's handle; what is remembered is a plan's place in the library's list, which
- * is the same for the same question. */
+/* Remembers, for the life of the process, which of cuDNN's plans was the fastest. A second network
+ * with the same shapes measures nothing and computes the same bits as the first. Plans themselves
+ * belong to a network's handle, so what is remembered is a plan's index in the library's list,
+ * which is the same for the same query. */
 #include "net.h"
 
 #include <pthread.h>

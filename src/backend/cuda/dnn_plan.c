@@ -1,15 +1,16 @@
 /* Plans for convolutions through cuDNN's graph interface. Values are (examples, height, width,
- * channels), weights (out, kernel, in). For each shape the library names engines that might do it;
- * those that repeat their bits and add up in floats are tried, and the fastest on this GPU is kept
- * as the shape's plan (dnn_choice.c: by all networks of the process). Small shapes take the first,
- * and so does fp32, which is for checking: its numbers do not depend on a measurement. */
+ * channels), weights (out, kernel, in). For each shape the library proposes engines. Those that
+ * give the same bits every time and accumulate in float are timed, and the fastest on this GPU
+ * becomes the shape's plan (for all networks of the process: dnn_choice.c). Small shapes take the
+ * first one. So do deterministic networks and fp32, which is for checking: their results must not
+ * depend on a measurement. */
 #include "net.h"
 
 #include <string.h>
 
 enum { CANDIDATES = 10, ASKED = 24, WORKSPACE_MOST = 256 << 20, TRIES = 4 };
 
-/* Below this many operations a choice is not worth its time. */
+/* Below this many operations, measuring is not worth its time. */
 static const double LARGE = 4e8;
 
 typedef cudnnBackendDescriptor_t descriptor;
@@ -32,17 +33,17 @@ static void drop(descriptor *d)
     *d = NULL;
 }
 
-/* ---- what is asked ---- */
+/* ---- the query ---- */
 
 enum { ID_X = 1, ID_W, ID_Z };
 
-/* A tensor of n, c, h, w that lies as n, h, w, c. */
+/* A tensor of n, c, h, w, stored in the order n, h, w, c. */
 static descriptor tensor(int64_t id, bool bf16, int64_t n, int64_t c, int64_t h, int64_t w)
 {
     descriptor d = NULL;
     int64_t dims[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c}, align = 16;
     cudnnDataType_t type = bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-    while (c * (bf16 ? 2 : 4) % align) /* a part begins at any example */
+    while (c * (bf16 ? 2 : 4) % align) /* a part may begin at any example */
         align /= 2;
     if (ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &d)) &&
         set(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type) &&
@@ -77,8 +78,8 @@ static descriptor convolution(const dro__dnn_shape *s)
     return NULL;
 }
 
-/* Names of a direction: its descriptor, and the attributes of convolution, x, w, z, alpha and
- * beta. */
+/* cuDNN's names for a direction: its descriptor, and the attributes for the convolution, x, w, z,
+ * alpha and beta. */
 typedef struct direction {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t conv, x, w, z, alpha, beta;
@@ -108,7 +109,7 @@ static const direction directions[] = {
                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
 };
 
-/* The graph of one operation; the descriptors it is made of can go. */
+/* The graph of one operation. The descriptors it was made from are destroyed. */
 static descriptor graph_of(const dro__cuda_network *net, const dro__dnn_shape *s)
 {
     const direction *k = &directions[s->kind];
@@ -134,9 +135,9 @@ static descriptor graph_of(const dro__cuda_network *net, const dro__dnn_shape *s
     return graph;
 }
 
-/* ---- what the library offers ---- */
+/* ---- candidates ---- */
 
-/* Whether an engine's notes allow it. */
+/* Whether an engine's numerical notes are acceptable. */
 static bool allowed(const dro__cuda_network *net, descriptor config)
 {
     descriptor engine = NULL;
@@ -157,14 +158,14 @@ static bool allowed(const dro__cuda_network *net, descriptor config)
             break;
         case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP:
             break;
-        default: /* winograd, FFT, reduced precision, other bits every time */
+        default: /* Winograd, FFT, reduced precision, not deterministic */
             good = false;
         }
     drop(&engine);
     return good;
 }
 
-/* A plan of a configuration, and the memory it wants; NULL: it cannot do it. */
+/* The plan of a configuration and its workspace; NULL: unsupported, or too much workspace. */
 static descriptor plan_of(const dro__cuda_network *net, descriptor config, size_t *workspace)
 {
     descriptor plan = NULL;
@@ -184,7 +185,7 @@ static descriptor plan_of(const dro__cuda_network *net, descriptor config, size_
     return NULL;
 }
 
-/* Up to CANDIDATES plans; how many there are. */
+/* Puts up to CANDIDATES plans into the list; returns how many. */
 static int plans_of(const dro__cuda_network *net, descriptor graph, cudnnBackendHeurMode_t mode,
                     dro__dnn_plan *list)
 {
@@ -232,7 +233,7 @@ bool dro__dnn_execute(cudnnHandle_t handle, const dro__dnn_plan *p, const void *
     return done;
 }
 
-/* Milliseconds of one run, negative when it fails. */
+/* Milliseconds per run; negative if it fails. */
 static float time_of(dro__cuda_network *net, const dro__dnn_plan *p, const void *x, const void *w,
                      const void *z, void *workspace)
 {
@@ -268,8 +269,8 @@ static void drop_from(dro__dnn_plan *list, int first, int count)
         drop(&list[k].plan);
 }
 
-/* The place of the fastest of a list, each in the memory that it will have; -1: none could be
- * timed. */
+/* The index of the fastest plan of a list, each timed in the workspace that it will use; -1: none
+ * could be timed. */
 static int measure(dro__cuda_network *net, const dro__dnn_shape *shape, const dro__dnn_plan *list,
                    int count, const void *x, const void *w, const void *z)
 {
@@ -280,7 +281,7 @@ static int measure(dro__cuda_network *net, const dro__dnn_shape *shape, const dr
     int best = -1;
     for (int k = 0; k < count; k++) {
         if (dro__dnn_grow(net, block, size, list[k].workspace) != DRO_OK)
-            continue; /* another may want less */
+            continue; /* another plan may need less */
         float ms = time_of(net, &list[k], x, w, z, *block);
         if (ms >= 0 && (least < 0 || ms < least))
             least = ms, best = k;
@@ -288,14 +289,14 @@ static int measure(dro__cuda_network *net, const dro__dnn_shape *shape, const dr
     return best;
 }
 
-/* The best of a list, the others go. */
+/* Moves the best plan of a list to the front and destroys the others. */
 static void choose(dro__cuda_network *net, const dro__dnn_shape *shape, dro__dnn_plan *list,
                    int count, const void *x, const void *w, const void *z)
 {
     int best = count > 1 ? dro__dnn_chosen(net, shape) : 0;
     if (best < 0 || best >= count) {
         best = measure(net, shape, list, count, x, w, z);
-        int agreed = best < 0 ? 0 : dro__dnn_choose(net, shape, best); /* a failure is not kept */
+        int agreed = best < 0 ? 0 : dro__dnn_choose(net, shape, best); /* failures are not kept */
         best = agreed < count ? agreed : best;
     }
     dro__dnn_plan kept = list[best];
@@ -304,9 +305,9 @@ static void choose(dro__cuda_network *net, const dro__dnn_shape *shape, dro__dnn
     drop_from(list, 1, count);
 }
 
-/* Only the plans that want the least memory: Winograd engines, which lose digits, need much for
- * what they transform and do not all say in their notes what they are. (Weight gradients need some
- * to be split.) */
+/* Keeps only the plans with the smallest workspace. Winograd engines, which lose precision, need a
+ * lot of it for transformed data, and not all of them say in their notes that they are Winograd.
+ * (Weight gradients need workspace to split their sums, so theirs are kept except in fp32.) */
 static int keep_plain(dro__dnn_plan *list, int count)
 {
     size_t least = list[0].workspace;

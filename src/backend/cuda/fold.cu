@@ -1,7 +1,7 @@
-/* Folding: two by two pixels of an image become one pixel of four times the channels, so that a
- * convolution of stride 2 over few channels becomes one of stride 1 over more of them, which the
- * tensor cores do well. Channel (2 i + j) channels + c of the folded pixel (r, s) is channel c of
- * the pixel (2 (r - before) + i, 2 (s - before) + j). With a padding of p, before = ceil(p / 2) and
+/* Folding: each 2 x 2 pixels of an image become one pixel with four times the channels. Thus a
+ * convolution of stride 2 over few channels becomes one of stride 1 over more channels, which suits
+ * the tensor cores. Channel (2 i + j) channels + c of the folded pixel (r, s) is channel c of the
+ * pixel (2 (r - before) + i, 2 (s - before) + j). With a padding of p, before = ceil(p / 2), and
  * the kernel begins `lead` = p mod 2 rows and columns later. */
 #include "device.cuh"
 

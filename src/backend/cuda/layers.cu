@@ -7,7 +7,7 @@
 
 static const dro__typed none = {NULL, 0, 0};
 
-/* Where element i of (examples, height, width, channels) is. */
+/* The coordinates of an element of (examples, height, width, channels). */
 struct place {
     size_t n;
     int r, c, ch;
@@ -36,7 +36,7 @@ static __device__ size_t at(size_t n, int r, int c, int ch, const dro__extent &e
     return ((n * e.height + r) * e.width + c) * e.channels + ch;
 }
 
-/* The same element in the parameters' order, within its example. */
+/* The index of the same element in the parameters' order, within its example. */
 static __device__ size_t plain(const place &p, const dro__extent &e)
 {
     return ((size_t)p.ch * e.height + p.r) * e.width + p.c;
@@ -53,7 +53,8 @@ static __global__ void input_kernel(size_t count, size_t first, dro__extent e, c
     }
 }
 
-/* A pixel of few channels to a thread: the planes are read side by side. */
+/* One thread for each pixel of few channels: neighbouring threads read neighbouring elements of the
+ * planes. */
 static __global__ void input_few_kernel(size_t count, size_t first, dro__extent e, int stored,
                                         const float *x, dro__typed y)
 {
@@ -67,7 +68,7 @@ static __global__ void input_few_kernel(size_t count, size_t first, dro__extent 
     }
 }
 
-/* The same with S channels, written at once. */
+/* The same with S channels, stored in words. */
 template <typename W, int S>
 static __global__ void input_pixels_kernel(size_t count, size_t first, dro__extent e,
                                            const float *x, dro__typed y)
@@ -131,7 +132,7 @@ static void affine(cudaStream_t s, const dro__layer_pass *k, const float *shift,
 {
     int stored = x.stride ? x.stride : k->in.channels, channels = k->in.channels;
     size_t count = (size_t)k->n * k->in.height * k->in.width * stored;
-    x.stride = y.stride = add.stride = 8; /* one row of elements */
+    x.stride = y.stride = add.stride = 8; /* dense; a multiple of 8 passes in_words */
 #define AFFINE(W) RUN(affine_kernel<W>, count / W::V, channels, stored, k->scale, shift, x, add, y)
     WIDEST(AFFINE, count, y.bf16,
            in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16));
@@ -187,7 +188,7 @@ static __global__ void add_kernel(size_t count, dro__typed a, dro__typed b, dro_
 
 extern "C" void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro__typed y)
 {
-    a.stride = b.stride = y.stride = 8; /* one row of elements */
+    a.stride = b.stride = y.stride = 8; /* dense; a multiple of 8 passes in_words */
 #define ADD(W) RUN(add_kernel<W>, count / W::V, a, b, y)
     WIDEST(ADD, count, y.bf16, in_words(a, y.bf16) && in_words(b, y.bf16) && in_words(y, y.bf16));
 }
@@ -223,7 +224,7 @@ static __global__ void dropout_kernel(size_t count, dro__extent e, float rate, u
 static void dropout(cudaStream_t s, const dro__layer_pass *k, dro__typed x, dro__typed add,
                     dro__typed y)
 {
-    uint64_t stream = 0x64726f70 + ((uint64_t)(uint32_t)k->layer << 32); /* as net_loss.c */
+    uint64_t stream = 0x64726f70 + ((uint64_t)(uint32_t)k->layer << 32); /* as in net_loss.c */
     RUN(dropout_kernel, k->n * SIZE(k->in), k->in, k->rate, stream, k->keys, x, add, y);
 }
 
@@ -254,7 +255,7 @@ extern "C" void dro__gpu_concat(cudaStream_t s, const dro__layer_pass *k, int fi
         back ? k->dy : k->x, back ? k->add : none, back ? k->dx : k->y);
 }
 
-/* V channels of the output, or (back) of the input, at a time. */
+/* V channels of the output, or (back) of the input, for each thread. */
 template <typename W>
 static __global__ void shortcut_kernel(size_t count, dro__extent in, dro__extent out, int stride,
                                        bool back, dro__typed x, dro__typed add, dro__typed y)
@@ -288,7 +289,7 @@ static void shortcut(cudaStream_t s, const dro__layer_pass *k, bool back, dro__t
 {
     size_t count = k->n * SIZE(back ? k->in : k->out);
     int before = (k->out.channels - k->in.channels) / 2, all = k->in.channels | before;
-    x.stride = y.stride = add.stride = 8; /* one row of elements */
+    x.stride = y.stride = add.stride = 8; /* dense; a multiple of 8 passes in_words */
 #define SHORTCUT(W)                                                                                \
     RUN(shortcut_kernel<W>, count / W::V, k->in, k->out, k->k.stride[0], back, x, add, y)
     WIDEST(SHORTCUT, all, y.bf16,

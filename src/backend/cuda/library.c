@@ -1,4 +1,4 @@
-/* The libraries: their life, and matrix products through cuBLAS. */
+/* cuDNN and cuBLAS: opening and closing them, and matrix products through cuBLAS. */
 #include "net.h"
 
 enum { BLAS_SCRATCH = 8 << 20 };
@@ -11,7 +11,7 @@ static dro_status dnn_check(dro__cuda_network *net, cudnnStatus_t status, const 
 }
 #define DNN(net, call) DRO_TRY(dnn_check((net), (call), #call))
 
-/* A pass cannot return a status: the failure is reported at its end. */
+/* A pass cannot return a status; a failure is reported at its end. */
 static void note(dro__cuda_network *net, bool ok)
 {
     net->failed = net->failed || !ok;
@@ -110,7 +110,7 @@ void dro__blas_linear_backward(const dro__gcall *c)
 {
     const dro__graph_node *node = c->op->base.node;
     int i = (int)c->in->size, o = (int)c->out->size;
-    bool here = c->k.add.p == c->k.dx.p; /* it is added to what is there */
+    bool here = c->k.add.p == c->k.dx.p; /* dx is added to in place */
     float one = 1, share = here ? 1 : 0;
     if (!node->frozen)
         linear_weights(c);

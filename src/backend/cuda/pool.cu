@@ -1,12 +1,12 @@
-/* Pooling. A thread keeps its channels and goes from pixel to pixel of what is written, so that the
- * order of every sum is fixed. */
+/* Pooling. A thread keeps its channels and loops over pixels of the output, so that the order of
+ * every sum is fixed. */
 #include "device.cuh"
 
 enum { POOL_BLOCKS = 132 * 8 };
 
-/* ---- windows: K x K with a stride of S, or (K = 0) what k says ---- */
+/* ---- windows: K x K with a stride of S, or (K = 0) of a size known at run time ---- */
 
-/* Which element of its window each of V channels takes. */
+/* Which element of its window each of V channels took. */
 template <int V> struct __align__(2 * V) choices {
     uint16_t of[V];
 };
@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Runs a kernel for the widest words and the usual windows. */
+/* Runs a kernel with the widest words that fit, and in a version for the usual windows. */
 #define BY_WINDOW(call, W, k)                                                                      \
     do {                                                                                           \
         bool three = (k).kernel[0] == 3 && (k).kernel[1] == 3 && (k).stride[0] == (k).stride[1];   \
@@ -112,7 +112,7 @@ extern "C" void dro__gpu_avg_pool(cudaStream_t s, const dro__layer_pass *p)
     pool<false>(s, p, NULL);
 }
 
-/* Every window that holds the pixel gives its share. */
+/* Adds up the shares of all windows that contain the pixel. */
 template <typename W, int K, int S>
 static __global__ void __launch_bounds__(THREADS)
     pool_back_kernel(size_t count, int wide, dro__extent in, dro__extent out,
@@ -179,7 +179,8 @@ extern "C" void dro__gpu_pool_back(cudaStream_t s, const dro__layer_pass *p)
     BY_WIDTH(POOL_BACK, fits, dx.bf16, in.channels, k);
 }
 
-/* ---- the whole plane: a block for an example and some channels, the pixels shared out ---- */
+/* ---- the whole plane: one block for an example and some channels, threads share the pixels
+ * ---- */
 
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
@@ -189,7 +190,7 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ float smem[THREADS * V];
     int area = in.height * in.width, tall = THREADS / wide, row = threadIdx.x / wide;
     int lane = threadIdx.x % wide, c = (blockIdx.y * wide + lane) * V;
-    size_t n = blockIdx.x; /* examples may be more than blockIdx.y goes to */
+    size_t n = blockIdx.x; /* there may be more examples than blockIdx.y can count */
     float sum[V] = {0}, v[V];
     if (row < tall && c < in.channels)
 #pragma unroll 4

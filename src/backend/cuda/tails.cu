@@ -1,7 +1,6 @@
-/* Tails: bias, batch norm, residual and ReLU. A value is rows (pixels) of channels; a thread keeps
- * its channels and goes down the rows, so that a channel's numbers are read once. Sums come
- * together in an order that is always the same: by thread, by block, and by the block that ends
- * last. */
+/* Tails: bias, batch norm, residual and ReLU. A value is rows (pixels) of channels. A thread keeps
+ * its channels and moves down the rows, so it reads a channel's numbers once. Sums are added in a
+ * fixed order: in each thread, in each block, and in the block that ends last. */
 #include "tails.cuh"
 
 /* ---- numbers ---- */
@@ -62,17 +61,17 @@ extern "C" void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int a
 
 /* ---- sums over the rows of a part ---- */
 
-enum { SUM_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 }; /* as many blocks as run at once */
+enum { SUM_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 }; /* SUM_BLOCKS: as many as run at once */
 
-/* The widest norm has this many blocks side by side, of two parts, with two counters and a row of
- * sums each; narrower ones have fewer than two rows for each of SUM_BLOCKS. */
+/* The widest norm has WIDEST_TILES blocks side by side, both parts together, with two counters and
+ * a row of sums each. Narrower norms have fewer than two rows for each of SUM_BLOCKS blocks. */
 enum { WIDEST_TILES = 2 * DRO__TAIL_CHANNELS / 128, ROW_BYTES = 2 * THREADS * 4 };
 static_assert(2 * WIDEST_TILES <= COUNTERS &&
                   COUNTERS * 4 + WIDEST_TILES * ROW_BYTES <= DRO__TAIL_SCRATCH &&
                   COUNTERS * 4 + 2 * SUM_BLOCKS * ROW_BYTES <= DRO__TAIL_SCRATCH,
               "smem for what the blocks gather");
 
-/* Whether this block is the last of so many to come here; then it sees what the others wrote. */
+/* Whether this block is the last of `blocks` to arrive; if so, it sees what the others wrote. */
 static __device__ bool last_of(unsigned *counter, unsigned blocks)
 {
     __shared__ bool last;
@@ -88,14 +87,14 @@ static __device__ bool last_of(unsigned *counter, unsigned blocks)
     return last;
 }
 
-/* The sums of `count` rows of columns, in the block's total. */
+/* Adds up `count` rows of `columns` numbers in the block's `total`. */
 template <typename real>
 static __device__ void sum_rows(const real *rows, int count, int columns, double *total)
 {
     enum { DEEP = 16 };
-    const int each = columns < THREADS ? THREADS / columns : 1; /* threads for a column */
+    const int each = columns < THREADS ? THREADS / columns : 1; /* threads per column */
     const int j = threadIdx.x, c = j % columns;
-    const int c2 = j + THREADS < columns ? j + THREADS : c; /* at most two columns for a thread */
+    const int c2 = j + THREADS < columns ? j + THREADS : c; /* at most two columns per thread */
     double sum = 0, sum2 = 0;
     for (int k = j / columns; j < each * columns && k < count; k += DEEP * each) {
         real x[DEEP], y[DEEP];
@@ -122,8 +121,8 @@ static __device__ void sum_rows(const real *rows, int count, int columns, double
 }
 
 /* Each thread has two sums for each of its V channels. Adds them up over the block, then over
- * groups of blocks, and then, in the last block of these channels (which returns true), over all:
- * to[0, channels) and behind it. */
+ * groups of blocks, then over all groups. The last block of these channels does the latter, writes
+ * the sums to to[0, channels) and to[channels, 2 channels), and returns true. */
 template <typename W>
 static __device__ bool add_up(const dro__numbers &n, double *to, int wide, const walk &w,
                               const typename W::sum *a, const typename W::sum *b)
@@ -225,7 +224,7 @@ extern "C" void dro__gpu_moments(cudaStream_t s, dro__parts parts, dro__extent e
     WIDEST(MOMENTS, n.channels, z.bf16, in_words(z, z.bf16));
 }
 
-/* V of a tail's numbers for the channels from c on. */
+/* Reads one of a tail's numbers for V channels. */
 template <typename W>
 static __device__ __forceinline__ void numbers_of(const float *from, int at, float *to)
 {
@@ -234,7 +233,7 @@ static __device__ __forceinline__ void numbers_of(const float *from, int at, flo
         to[v] = from[at + v];
 }
 
-/* LIGHT: there are only a slope and z, and nothing is kept */
+/* LIGHT: the only inputs are slope and z, and g is not stored */
 template <typename W, bool LIGHT>
 static __global__ void __launch_bounds__(THREADS, 2)
     close_kernel(dro__parts parts, int area, int wide, dro__closing k, dro__numbers n)

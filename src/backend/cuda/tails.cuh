@@ -1,19 +1,20 @@
-/* A batch norm's numbers from its sums, one channel at a time: by a kernel of their own, or by
- * whoever reads the value or the slope first (every block for itself, one of them also keeps
- * them). */
+/* Computes a batch norm's numbers from its sums, one channel at a time: in a separate kernel, or in
+ * the kernel that reads the value or the slope first (every block for itself; one of them also
+ * stores them). */
 #ifndef DRO_CUDA_TAILS_CUH
 #define DRO_CUDA_TAILS_CUH
 
 #include "device.cuh"
 
-/* ---- sums that do not depend on the order in which blocks add to them: a number is cut into a
- * multiple of 2^-18 and one of 2^-58, and doubles add multiples exactly while the sums stay below
- * 2^35 and the blocks are fewer than 2^14. Beyond that a sum is rounded as any other, and its last
- * bits depend on the order. The second sums lie behind the first ones of all parts. ---- */
+/* ---- sums that do not depend on the order in which blocks add to them. A number is split into a
+ * multiple of 2^-18 and a multiple of 2^-58. Doubles add such multiples exactly while the sums stay
+ * below 2^35 and there are fewer than 2^14 blocks. Beyond that a sum is rounded as usual, and its
+ * last bits depend on the order. The sums of the small multiples are stored after those of the
+ * large ones, of all parts. ---- */
 
 static __device__ __forceinline__ void add_sum(double *to, int channels, double x)
 {
-    const double HIGH = 1.5 * (1ll << 34), LOW = 1.5 / 64; /* 2^52 units and a half as many */
+    const double HIGH = 1.5 * (1ll << 34), LOW = 1.5 / 64; /* 1.5 * 2^52 units */
     double high = (x + HIGH) - HIGH, low = ((x - high) + LOW) - LOW;
     atomicAdd(to, high);
     atomicAdd(to + 4 * channels, low);
@@ -29,7 +30,7 @@ static __device__ __forceinline__ double part_size(const dro__parts &parts, int 
     return (double)(parts.first[part + 1] - parts.first[part] + parts.others[part]) * area;
 }
 
-/* mean, scale and shift */
+/* Returns mean, scale and shift. */
 static __device__ __forceinline__ float3 affine_of(const dro__numbers &n,
                                                    const dro__norm_source &from, int part, int c,
                                                    double mean, double variance, bool keep)
@@ -40,7 +41,7 @@ static __device__ __forceinline__ float3 affine_of(const dro__numbers &n,
     float3 f;
     f.x = (float)mean;
     f.y = (float)scale;
-    /* what the mean's rounding leaves over */
+    /* corrects for rounding the mean to float */
     f.z = (float)((double)from.beta[c] - (mean - (double)f.x) * scale);
     if (keep) {
         n.mean[at] = f.x;
@@ -51,7 +52,7 @@ static __device__ __forceinline__ float3 affine_of(const dro__numbers &n,
     return f;
 }
 
-/* After the forward pass's sums of z and z^2: mean, scale and shift. */
+/* Mean, scale and shift, from the forward pass's sums of z and z^2. */
 static __device__ __forceinline__ float3 forward_numbers(const dro__parts &parts, int area,
                                                          const dro__numbers &n,
                                                          const dro__norm_source &from, int part,
@@ -71,8 +72,8 @@ static __device__ __forceinline__ float3 forward_numbers(const dro__parts &parts
     return affine_of(n, from, part, c, mean, dev * one, keep);
 }
 
-/* After the backward pass's sums of g and g (z - mean): p, q and r, and the parameters'
- * gradients, which are of this rank's examples. */
+/* p, q and r, from the backward pass's sums of g and g (z - mean) over all ranks; also the
+ * parameters' gradients, from the sums of this rank's examples. */
 static __device__ __forceinline__ float3 backward_numbers(const dro__parts &parts, int area,
                                                           int batch, const dro__numbers &n,
                                                           const dro__norm_grads &grads, int part,

@@ -1,5 +1,5 @@
-/* Weights: from w, (out, in, taps) floats, into what the convolutions read, for all of them at
- * once; and a gradient the other way. */
+/* Packs the weights of all convolutions at once, from w, (out, in, taps) floats, into the order in
+ * which they are read; unpacks gradients. */
 #include "conv3.h"
 #include "conv3_mma.cuh"
 #include "device.cuh"
@@ -9,7 +9,7 @@ static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
     return t.kind == DRO__PACK_PRODUCTS && !t.to.bf16 ? __uint_as_float(to_tf32(x)) : x;
 }
 
-/* Where the parameter of tap k and folded channel c is among (in, kernel), -1: nowhere. */
+/* The index in (in, kernel) of the parameter for tap k and folded channel c; -1: none. */
 static __device__ __forceinline__ int unfolded(const dro__packing &t, int c, int k)
 {
     int shift = c / t.in, row = k / t.folded[1] * 2 + shift / 2 - t.lead[0],
@@ -24,7 +24,8 @@ static __device__ __forceinline__ bool twice(const dro__packing &t)
     return t.kind == DRO__PACK_PRODUCTS || t.kind == DRO__PACK_BANDS;
 }
 
-/* All taps of one pair of channels. second: what the data gradient reads, the taps turned. */
+/* Packs all taps of one pair of channels. second: the copy for the data gradient, with the kernel
+ * rotated by 180 degrees. */
 static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool second)
 {
     unsigned c = second ? pair / t.out : pair % t.stored_in;
@@ -50,8 +51,8 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
     }
 }
 
-/* Whether packed and unpacked are in the same order, so that eights of them can be changed at a
- * time. */
+/* Whether packed and unpacked weights are in the same order, so that eight of them can be converted
+ * at a time. */
 static __device__ __forceinline__ bool plain(const dro__packing &t)
 {
     return t.kind == DRO__PACK_CUDNN && t.taps == 1 && t.stored_in == t.in && t.to.bf16 &&
@@ -84,7 +85,7 @@ extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *tab
         pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table, bands);
 }
 
-/* One parameter's gradient: i counts (out, in, kernel). */
+/* The gradient of one parameter; i is its index in (out, in, kernel). */
 static __device__ float unpacked(const dro__packing &t, unsigned i)
 {
     unsigned taps = t.kernel[0] * t.kernel[1], k = i % taps, c = i / taps % t.in,

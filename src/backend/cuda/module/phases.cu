@@ -1,14 +1,14 @@
-/* libdro_step_cuda.so: the phases of a step (../step.cu) in memory that the caller has allocated,
- * on the caller's stream. The Python package uses it for PyTorch's tensors. It needs only the
- * driver: the runtime is linked in. It exports one symbol, the table dro_step_cuda
- * (../../step.h). */
+/* libdro_step_cuda.so: the phases of a step (../step.cu), in memory that the caller has allocated
+ * and on the caller's stream. The Python package uses it for PyTorch's tensors. At run time it
+ * needs only the driver: the CUDA runtime is linked in. It exports one symbol, the table
+ * dro_step_cuda (../../step.h). */
 #define DRO_STEP_MODULE 1
 #include "../step.cu"
 
 #include <stdlib.h>
 
-/* The scalars in memory that host and device share. begun is written before them and ended after
- * them: if the two differ, the scalars are incomplete. */
+/* The scalars in mapped host memory. begun is written before them and ended after them: if the two
+ * differ, the scalars are incomplete. */
 typedef struct copied_back {
     uint64_t begun, ended;
     dro__scalars s;
@@ -28,7 +28,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Puts `*p` at `*used` bytes of the scratch. */
+/* Places `*p` at offset `*used` of the scratch memory; with scratch NULL it only counts. */
 template <class T> static void take(T **p, size_t count, char *scratch, size_t *used)
 {
     *p = scratch ? (T *)(scratch + *used) : NULL;
@@ -68,7 +68,7 @@ static const char *said(cudaError_t error)
 static void close_step(void *p)
 {
     live *l = (live *)p;
-    if (l->copied_back) { /* steps under way write to it */
+    if (l->copied_back) { /* queued steps may still write to it */
         cudaStreamSynchronize(l->stream);
         cudaFreeHost(l->copied_back);
     }
@@ -129,7 +129,8 @@ static const char *begin_step(void *p, const dro__ticket *ticket, void *stream)
     return said(cudaGetLastError());
 }
 
-/* Labels as the phases read them. One that is none refuses the step before it changes anything. */
+/* Converts labels to the type that the phases read. A label out of range refuses the step before it
+ * changes anything. */
 static __global__ void labels_kernel(const __grid_constant__ dro__gpu_step g,
                                      const int64_t *labels, int count)
 {
@@ -190,7 +191,7 @@ static const char *move_step(void *p, float *left, int twice)
     return said(cudaGetLastError());
 }
 
-/* A step that was refused has put the state back already. */
+/* Restores the state, unless a refused step has already done so. */
 static __global__ void undo_kernel(const __grid_constant__ dro__gpu_step g)
 {
     if (!g.k.s->refused)
