@@ -24,7 +24,7 @@ struct back_shape {
     static const int STRIPS = TW >= 16 ? TW / 16 : 1;
     static const int ROWS = TW >= 16 ? TH : TH / 2;   /* of 16 pixels */
     static const int R = ROWS * KS * STRIPS / WARPS;  /* rows per warp, data gradient */
-    static const int SHARES = WARPS / 2 / KS;         /* of the pixels, for the weight gradient */
+    static const int SHARES = WARPS / 2 / KS;         /* shares of the pixels, weight gradient */
     static const int RW = ROWS * STRIPS / SHARES;
     typedef tile_of<V, CO / V::PER, STRIDE == 1 ? TH + 2 : TH + 1, TW, 2 - STRIDE, 2 - STRIDE, 1>
         z_tile;

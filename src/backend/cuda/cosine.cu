@@ -53,7 +53,7 @@ static __global__ void data_kernel(const __grid_constant__ dro__cosine c, dro__t
         if (threadIdx.x % 32 == 0) {
             sum += (double)(dy[o] * d.product * d.x * d.w);
             dy[o] *= d.w;
-            scale = d.x; /* the same for all */
+            scale = d.x; /* the same for all outputs */
         }
     }
     sum = block_sum(sum, scratch);
@@ -89,7 +89,7 @@ static __global__ void weight_kernel(const __grid_constant__ dro__cosine c, floa
                 float dy = c.dy[n * (size_t)c.out + o];
                 sum += (double)(dy * d.product * d.x * d.w);
                 coef[k] = dy * d.x;
-                scale = d.w; /* the same for all */
+                scale = d.w; /* the same for all examples */
             }
         }
         __syncthreads();

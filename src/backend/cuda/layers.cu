@@ -1,5 +1,5 @@
-/* Layers that are neither convolutions nor tails: one thread for each element that is written, so
- * that the order of every sum is fixed. */
+/* Layers that are neither convolutions nor tails. They use no atomics, so the order of every sum is
+ * fixed. */
 #include "device.cuh"
 
 #define SIZE(e) ((size_t)(e).channels * (e).height * (e).width)
