@@ -9,7 +9,8 @@ options they are small and made up. --usual: as large as the model was made for.
 binary version; models made for 32 x 32 images, `linear` and `mlp` are trained and compared on it. --adult: a folder
 with adult-train.csv and adult-test.csv; all raw rows of the latter are compared. --no-torch: ONNX only.
 
-Probabilities may differ by 1e-4; classes must be the same.
+Probabilities may differ by 1e-4. Classes must be the same, except where two probabilities are within 1e-4 of each other
+(tied).
 """
 import argparse, collections, csv, importlib.util, json, os, random, subprocess, tempfile, time
 import numpy as np, onnx, onnxruntime
@@ -72,7 +73,7 @@ class Comparison:
 
     def __init__(self, what, shape, run, others, classes):
         self.what, self.shape, self.run, self.others, self.classes = what, shape, run, others, classes
-        self.apart, self.differ = dict.fromkeys(others, 0.0), dict.fromkeys(others, 0)
+        self.apart, self.differ, self.tied = (dict.fromkeys(others, zero) for zero in (0.0, 0, 0))
         self.count, self.seen, self.began = 0, collections.Counter(), time.time()
 
     def add(self, inputs, spec):
@@ -80,7 +81,11 @@ class Comparison:
         for name, other in self.others.items():
             theirs, their_labels = self.ask(other, inputs, len(ours))
             self.apart[name] = max(self.apart[name], np.abs(ours - theirs).max() / max(1, np.abs(ours).max()))
-            self.differ[name] += sum(a != b for a, b in zip(labels, their_labels))
+            if labels:
+                other_class = np.array([a != b for a, b in zip(labels, their_labels)])
+                second, first = np.sort(ours)[:, -2:].T
+                self.tied[name] += (other_class & (first - second <= MOST)).sum()
+                self.differ[name] += (other_class & (first - second > MOST)).sum()
         self.count += len(ours)
         self.seen.update(labels)
 
@@ -93,8 +98,12 @@ class Comparison:
             at, size = at + size, BATCHES[1]
         return [np.concatenate(part) if part else [] for part in parts]
 
+    def cell(self, name):
+        tied = f" ({self.tied[name]} tied)" if self.tied[name] else ""
+        return f"{self.apart[name]:.1e}, {self.differ[name]}{tied}"
+
     def report(self):
-        cells = [f"{self.apart[n]:.1e}, {self.differ[n]}" if n in self.apart else "" for n in ("onnx", "torch")]
+        cells = [self.cell(n) if n in self.apart else "" for n in ("onnx", "torch")]
         print(f"| {self.what} | {self.shape} | {self.count} | {' | '.join(cells)} | {len(self.seen) or ''} |"
               f" {time.time() - self.began:.0f} |", flush=True)
         return max(self.apart.values()) <= MOST and not any(self.differ.values())
