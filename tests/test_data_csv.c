@@ -144,6 +144,11 @@ static void test_csv_groups(void **state)
     assert_int_equal(test.groups[0], 1);
     assert_int_equal(info_of(data).features, 5); /* still a feature: m w ? (unseen) */
     dro_data_close(data);
+    data = opened(spec_for("csv", text, ",label=2,group=3,drop=3,test=%T/other"), &train, &test);
+    names_are(info_of(data).group_names, info_of(data).groups, "? m w");
+    assert_true(train.groups[0] == 2 && test.groups[0] == 1);
+    assert_int_equal(info_of(data).features, 1);
+    dro_data_close(data);
     refuses(spec_for("csv", text, ",label=2,group=3,test=%T/wrong"), DRO_ERR_DATA,
             "wrong: line 2: column 3: 'x'", "training");
 }

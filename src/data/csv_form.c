@@ -257,9 +257,8 @@ static dro_status mark_columns(const dro_data *d, dro__csv_form *f, const dro__c
                 length = strlen(list);
         snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), p);
         DRO_TRY(find_column(csv, option, name, &column));
-        if (column == f->label || (mark == DRO__MARK_DROP && f->grouped && column == f->group))
-            return dro__fail(csv->ctx, DRO_ERR_ARGUMENT, "%s=%.60s: it is the %s", option, name,
-                             column == f->label ? "label" : "group");
+        if (column == f->label)
+            return dro__fail(csv->ctx, DRO_ERR_ARGUMENT, "%s=%.60s: it is the label", option, name);
         f->marks[column] = f->marks[column] ? f->marks[column] : (unsigned char)mark;
         p += length + (p[length] == ':');
     }

@@ -4,10 +4,11 @@
  * label= names the column of the classes, by name or by its number from 1. Classes are sorted, by
  * value if all of them are numbers. A test label must be one of training's; a '.' at its end is
  * dropped where that makes it one (the census files). group= names a column that gives each row its
- * group and stays a feature. Missing values ("", ?, NA and nan in any case, and missing=TEXT): an
- * indicator of their own in a categorical column; the mean in a numeric one, and an indicator as
- * well where training had DRO__CSV_MISSING of them; missing=refuse makes them an error. A test file
- * may have a header of its own: its columns are then found by name, in any order.
+ * group and stays a feature, unless drop= names it. Missing values ("", ?, NA and nan in any case,
+ * and missing=TEXT): an indicator of their own in a categorical column; the mean in a numeric one,
+ * and an indicator as well where training had DRO__CSV_MISSING of them; missing=refuse makes them
+ * an error. A test file may have a header of its own: its columns are then found by name, in any
+ * order.
  *
  * Read for a model, with the encoding that it keeps, a file is encoded by that, and may be without
  * labels.
@@ -375,7 +376,7 @@ const dro__format dro__format_csv = {
         "                training; a '.' at the end of one is dropped where that makes it so (the "
         "census\n"
         "                files). dro eval and dro predict read their files in the same way.\n"
-        "group=COLUMN    gives each row its group, and stays a feature\n"
+        "group=COLUMN    gives each row its group, and stays a feature, unless drop= names it\n"
         "weight=COLUMN   how much each row counts, 0 or more; no feature. In F, in all metrics and "
         "in training,\n"
         "                where rows are drawn in proportion; features are scaled without it\n"
