@@ -4,6 +4,7 @@ import ctypes as c
 import json
 import os
 import struct
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -193,7 +194,7 @@ def _csv_label(encoding):
     lines = encoding.split("\n")
     if not lines[0].startswith("csv "):
         return None
-    names = [line.partition("'")[2] for line in lines if line.startswith("label ")]
+    names = [unquote(line.partition("'")[2]) for line in lines if line.startswith("label ")]
     return names[0] if names else "label"
 
 

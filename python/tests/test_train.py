@@ -153,10 +153,10 @@ def test_tables_for_a_model_of_a_csv_file(table, kind, tmp_path):
     make = module.table if kind == "pyarrow" else module.DataFrame
     X, y, random = table[0], table[1], np.random.default_rng(0)
     columns = {"u": 100 * X[:, 0] + 7, "town": random.choice(["a", "b,c", 'd"'], 400), "v": X[:, 1]}
-    rows = ["u,town,v,said"] + ['%r,"%s",%r,%s' % (float(u), t.replace('"', '""'), float(v), label)
+    rows = ["u,town,v,is it"] + ['%r,"%s",%r,%s' % (float(u), t.replace('"', '""'), float(v), label)
                                 for u, t, v, label in zip(*columns.values(), y)]
     (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-    spec = f"csv:{tmp_path}/table.csv,label=said"
+    spec = f"csv:{tmp_path}/table.csv,label=is it"
     model = libdro.train(data=spec).model
     expected = model.predict_proba(spec)
     other = make(dict(reversed(columns.items())))
