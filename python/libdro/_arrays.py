@@ -1,13 +1,22 @@
 """Tables and images in memory as data of the library."""
 import ctypes as c
+import os
+import re
 import warnings
 
 import numpy as np
 
 from ._lib import ArraysStruct, lib, pointer, text
+from ._table import (cells, column_names, column_values, columns, columns_as_texts, csv_spec,
+                     is_category, is_table, name_text, write_csv)
 
 _GROUPS_MOST = 1 << 24
 _FEW = 10  # different values: classes rather than numbers
+_MISSING = re.compile(r"[+-]?nan|na|\??", re.IGNORECASE)  # as csv reads it
+
+
+class NotNumbers(ValueError):
+    """A table has text, categories or missing values."""
 
 
 def is_sparse(X):
@@ -23,23 +32,11 @@ def as_numpy(values):
             return values.numpy()
         return values.float().numpy()
     if is_table(values):
-        columns = [_numbers(name, column) for name, column in _columns(values)]
-        return np.column_stack(columns) if columns else np.empty((len(values), 0), np.float32)
+        found = [_numbers(name, column_values(column)) for name, column in columns(values)]
+        return np.column_stack(found) if found else np.empty((len(values), 0), np.float32)
     if isinstance(values, np.ma.MaskedArray):
         return np.ma.filled(values.astype(float), np.nan)
     return np.asarray(values)
-
-
-def is_table(X):
-    """Whether X is a pandas.DataFrame, a pyarrow or a polars table."""
-    return hasattr(X, "columns") and (hasattr(X, "dtypes") or hasattr(X, "column_names"))
-
-
-def column_names(X):
-    """Of a table; None: X has none."""
-    if not is_table(X):
-        return None
-    return list(X.column_names if hasattr(X, "column_names") else X.columns)
 
 
 def _features(X):
@@ -67,44 +64,16 @@ def same_columns(arrays, names):
                          "give a table, which is put in order")
 
 
-def write_csv(X, y, label, path):
-    """A table as a CSV file; y, if there is one, as the column `label`."""
-    if hasattr(X, "iloc"):
-        X = X if y is None else X.assign(**{label: np.asarray(y)})
-        X.to_csv(path, index=False)
-    elif hasattr(X, "write_csv"):
-        X = X if y is None else X.with_columns(type(X)({label: np.asarray(y)})[label])
-        X.write_csv(path)
-    else:
-        from pyarrow import csv
-        X = X if y is None else X.append_column(label, [np.asarray(y)])
-        csv.write_csv(X, path)
-
-
-def _columns(table):
-    """Names and columns. Two columns may have the same name."""
-    if hasattr(table, "column_names"):  # pyarrow
-        return [*zip(table.column_names, map(np.asarray, table.columns))]
-    if hasattr(table, "items"):  # pandas
-        return [*table.items()]
-    if not hasattr(table, "get_columns"):
-        raise TypeError(f"X is a {type(table).__name__}: expected a table in memory")
-    return [*zip(table.columns, table.get_columns())]  # polars
-
-
 def _numbers(name, column):
     """A column of a table as float32; dates as days since 1970."""
-    column = column.to_numpy() if hasattr(column, "to_numpy") else column
     if column.dtype.kind in "mM":
         since = column - np.datetime64(0, "D") if column.dtype.kind == "M" else column
         return (since / np.timedelta64(1, "D")).astype(np.float32)  # NaT becomes NaN
     try:
         return _real(f"column {name!r}", column)
     except (ValueError, TypeError):
-        raise ValueError(f"column {name!r} does not hold numbers: encode it "
-                         "(pandas.get_dummies), or write the table to a CSV file and give "
-                         'data="csv:FILE,label=COLUMN"') \
-            from None
+        raise NotNumbers(f"column {name!r} does not hold numbers, but the model was trained on "
+                         "numbers only") from None
 
 
 def _real(name, values):
@@ -193,6 +162,32 @@ def _without_gaps(y):
     return y
 
 
+def class_texts(classes):
+    """The classes as they are in a CSV file."""
+    texts = cells(np.asarray(classes))
+    wrong = [text for text in texts if _MISSING.fullmatch(text)]
+    if wrong:
+        raise ValueError(f"y has the class {wrong[0]!r}, which reads as a missing value where X "
+                         "has text or categories: rename it")
+    if len(set(texts)) < len(texts):
+        raise ValueError("y has classes that differ only in the blanks around them: remove these")
+    return texts
+
+
+def _label_name(name):
+    """The name of a column for y: its own, as of a pandas.Series, if it can be in a SPEC."""
+    name = name_text(name) if isinstance(name, str) and "\\" not in name else ""
+    return name or "label"
+
+
+def _unused(name, names):
+    """A name that is not among others. It becomes one of them."""
+    while name in names:
+        name += "_"
+    names.append(name)
+    return name
+
+
 def _group_numbers(groups, count):
     """Integers from 0 on as int32."""
     groups = _whole("groups", groups, count)
@@ -203,19 +198,30 @@ def _group_numbers(groups, count):
 
 
 class Arrays:
-    """Examples in memory: X (examples, features) as an array, a SciPy sparse matrix, a pandas or
-    pyarrow table or a torch tensor; or uint8 images (examples, channels, height, width). y: classes
-    (any values) or, where y is of floats, a real-valued target.
+    """Examples in memory: X (examples, features) as an array, a SciPy sparse matrix, a pandas,
+    pyarrow or polars table or a torch tensor; or uint8 images (examples, channels, height, width).
+    y: classes (any values) or, where y is of floats, a real-valued target.
 
     groups: one integer per example, from 0 on. weights: example weights, 0 or more. options: as
     behind the comma of a SPEC, for example "holdout=0.1". classes: the values of y in the order of
     their numbers, where it is known. Float32 arrays are not copied here; the library copies
-    once. Columns of dates become days since 1970. Text, categories and missing values are refused:
-    a CSV file (data="csv:FILE,label=COLUMN") may have them."""
+    once. Columns of dates become days since 1970.
+
+    A table with text or categories is `encoded`: the library reads it from a temporary CSV file.
+    Text, booleans and categories become one-hot. Numbers, dates and missing values are treated as
+    in any CSV file, and options may be those of csv ("drop=COLUMN")."""
 
     def __init__(self, X, y, groups=None, weights=None, options="", classes=None):
-        self.X, self.features = as_rows(X), _features(X)
-        count = self.X.shape[0]
+        self.table, self.features = X if is_table(X) else None, _features(X)
+        self.X = self._not_numbers = None
+        try:
+            self.X = as_rows(X)
+        except NotNumbers as error:
+            self._not_numbers = str(error)
+        self.encoded = self.X is None or (self.table is not None and
+                                          any(is_category(column) for _, column in columns(X)))
+        count = len(X) if self.X is None else self.X.shape[0]
+        self._name = getattr(y, "name", None)
         y = _without_gaps(_whole("y", y, count))
         self.classes = self.labels = self.targets = None
         if y.dtype.kind == "f" and classes is None:
@@ -254,6 +260,43 @@ class Arrays:
                                           c.byref(other) if other else None))
         return f"arrays:{name}" + (f",{self.options}" if self.options else "")
 
+    def write(self, folder, test=None, label=None):
+        """Writes the table into a folder, as a CSV file with the labels, groups and weights;
+        returns the SPEC. label: the name of that column, in place of those of X with this name."""
+        both = [self] + ([test] if test is not None else [])
+        if any(arrays.table is None for arrays in both):
+            raise TypeError("X has text or categories: expected tables, as data and as test")
+        if any((arrays.groups is None) != (self.groups is None) for arrays in both):
+            raise ValueError("groups: expected those of data and of test, or of neither")
+        names = [name_text(name) for name in column_names(self.table)]
+        class_texts([] if self.classes is None else self.classes)
+        label = label or _unused(_label_name(self._name), names)
+        group = self.groups if self.groups is None else _unused("groups", names)
+        weighted = any(arrays.weights is not None for arrays in both)
+        weight = _unused("weights", names) if weighted else None
+        by_name = any(name.isdigit() for name in names)  # they are found before numbers
+        categories = ":".join(names[k] if by_name else str(k + 1) for k, (_, column)
+                              in enumerate(columns(self.table)) if is_category(column))
+        paths = [os.path.join(folder, name) for name in ("data", "test")]
+        for arrays, path in zip(both, paths):
+            arrays._write(path, label, group, weight)
+        spec = csv_spec(paths[0], label=label, target="real" if self.classes is None else "class",
+                        test=paths[1] if test is not None else None, group=group, weight=weight)
+        options = f",{self.options}" if self.options else ""
+        for option, ours in ((",drop=", group), (",categorical=", categories)):
+            if ours and option in options:
+                options = options.replace(option, f"{option}{ours}:")
+            elif ours:
+                options += option + ours
+        return spec + options
+
+    def _write(self, path, label, group, weight):
+        y = self.targets if self.classes is None else self.classes[self.labels]
+        weights = np.ones(len(y)) if self.weights is None else self.weights
+        own = [(label, y), (group, self.groups), (weight, weights)]
+        found = [pair for pair in columns_as_texts(self.table) if pair[0] != label]
+        write_csv(path, found + [pair for pair in own if pair[0] is not None])
+
     def _struct(self):
         """Its memory stays as long as the object, which may be lent more than once, as training and
         as test data."""
@@ -263,6 +306,8 @@ class Arrays:
 
     def _make_struct(self):
         X = self.X
+        if X is None:
+            raise NotNumbers(self._not_numbers)
         s = ArraysStruct(size=c.sizeof(ArraysStruct), count=X.shape[0])
         if is_sparse(X):
             self._csr = (np.ascontiguousarray(X.indptr, dtype=np.int64),

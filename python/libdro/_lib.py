@@ -335,6 +335,7 @@ class Context:
             raise_status(-3, f"threads={threads}: expected a whole number from 0 (all processors) "
                              f"to {_THREADS_MOST}")
         self.handle, self._owned, self._process = c.c_void_p(), [], os.getpid()
+        self.folder = None  # of temporary files, which messages do not name
         status = lib.dro_context_create(text(backend), int(threads), c.byref(self.handle))
         if status != OK:
             missing = lib.dro_backend_missing(text(backend))
@@ -362,7 +363,10 @@ class Context:
 
     def check(self, status):
         if status != OK:
-            raise_status(status, lib.dro_context_error(self.handle).decode(errors="replace"))
+            message = lib.dro_context_error(self.handle).decode(errors="replace")
+            if self.folder:
+                message = message.replace(os.path.join(self.folder, ""), "")
+            raise_status(status, message)
 
     def create(self, function, destroy, *arguments):
         """Calls function(context, *arguments, &handle); the handle goes before the context does."""

@@ -8,9 +8,10 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ._arrays import Arrays, as_rows, as_target, in_order, is_table, same_columns, write_csv
+from ._arrays import Arrays, as_numpy, as_rows, as_target, class_texts, in_order, same_columns
 from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, path_text,
                    pointer, raise_status, text)
+from ._table import columns_as_texts, csv_spec, is_table, write_csv
 
 _HEADER_MOST = 100_000_000  # bytes, as the format has it
 
@@ -49,9 +50,10 @@ def load(path):
 class Model:
     """predict() and predict_proba() take a table or images, as train() does, or a SPEC string.
     `classes` are the values that predict() gives; None: a real-valued output. `features` are the
-    columns' names of a model that was trained on a table: of other tables it takes the columns with
-    these names, in any order. A model that was trained on a CSV file takes tables as well, and
-    encodes them like that file. A pickled model contains its weights."""
+    columns' names of a model that was trained on a table of numbers: of other tables it takes the
+    columns with these names, in any order. A model that was trained on a CSV file, or on a table
+    with text, takes tables as well: it finds the columns by name and encodes them as in training. A
+    pickled model contains its weights."""
 
     def __init__(self, path, classes=None, backend="auto", threads=0):
         self.path, self._backend, self._threads = path, backend, threads
@@ -64,6 +66,9 @@ class Model:
         self._label = _csv_label(about.get("dro.encoding", ""))
         self.features = _names(path, about["dro.features"]) if "dro.features" in about else None
         self.classes = _values(self._names) if classes is None else np.asarray(classes)
+        if classes is not None and self._label is not None:
+            place = {name: k for k, name in enumerate(class_texts(classes))}
+            self.classes = self.classes[[place[name] for name in self._names]]
         if not self._names:
             self.classes = None
 
@@ -75,7 +80,8 @@ class Model:
             file = Temporary() if self._label is not None and not isinstance(data, str) else None
             arrays = None if isinstance(data, str) or file else self._arrays(data)
             spec = arrays.lend(ctx, "data") if arrays else data
-            spec = self._csv(data, file.name) if file else spec
+            if file:
+                ctx.folder, spec = file.name, self._csv(data, file.name)
             handle = ctx.create(lib.dro_predictor_open, lib.dro_predictor_close,
                                 path_text(self.path), text(spec))
             if split not in (None, TRAIN, TEST, HOLDOUT):
@@ -88,15 +94,18 @@ class Model:
     def _csv(self, data, folder):
         """The SPEC of a table as a CSV file: the model was trained on one, and encodes its columns.
         """
+        if isinstance(data, Arrays) and data.table is not None:
+            return data.write(folder, label=self._label or "label")
         X, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
         if not is_table(X):
-            raise TypeError("this model was trained on a CSV file: give a table with its columns "
-                            "(pandas.DataFrame), or a SPEC")
+            raise TypeError("this model was trained on a CSV file or on a table with text: give a "
+                            "table with its columns (pandas.DataFrame), or a SPEC")
         if not len(X):
             raise ValueError("X has no rows")
-        path = os.path.join(folder, "table.csv")
-        write_csv(X, y, self._label, path)
-        return "csv:" + path.replace("\\", "\\\\").replace(",", "\\,")
+        path, label = os.path.join(folder, "X"), self._label or "label"
+        found = [(name, values) for name, values in columns_as_texts(X) if name != label]
+        write_csv(path, found + ([] if y is None else [(label, as_numpy(y))]))
+        return csv_spec(path, label=None if y is None else label)
 
     @staticmethod
     def _check(status):

@@ -1,8 +1,10 @@
 """Training: settings become a run, a run becomes a Run."""
+import contextlib
 import ctypes as c
 import html
 import json
 import os
+import shutil
 import sys
 import tempfile
 
@@ -183,6 +185,21 @@ def _run(ctx, handle, folder, resume, progress):
     return watcher.notes
 
 
+@contextlib.contextmanager
+def _tables(folder):
+    """A folder for tables as files while a run reads them, in that of the run: when it is resumed
+    its data has the same path."""
+    place, new = os.path.join(os.path.abspath(folder), ".libdro-tables"), not os.path.exists(folder)
+    os.makedirs(place, exist_ok=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        if new:
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(place))  # empty: there was no run
+
+
 def train(data=None, model=None, optimizer=None, out=None, *, test=None, resume=False,
           progress=True, backend="auto", threads=0, **settings):
     if resume and out is None:
@@ -194,13 +211,17 @@ def train(data=None, model=None, optimizer=None, out=None, *, test=None, resume=
     settings = dict({"model": model, "optimizer": optimizer}, **settings)
     classes, arrays = None, None
     spec = data = os.fspath(data) if isinstance(data, os.PathLike) else data
-    with Context(backend, threads) as ctx:
+    with Context(backend, threads) as ctx, contextlib.ExitStack() as files:
         handle = ctx.create(lib.dro_train_create, lib.dro_train_destroy)
         if data is not None and not isinstance(data, str):
             arrays = as_arrays(data)
             classes = arrays.classes
             test = as_arrays(test, arrays, "test") if test is not None else None
-            spec = arrays.lend(ctx, "data", test)
+            if arrays.encoded:
+                ctx.folder = files.enter_context(_tables(folder))
+                spec = arrays.write(ctx.folder, test)
+            else:
+                spec = arrays.lend(ctx, "data", test)
         elif test is not None:
             raise TypeError("test goes with data in arrays; a SPEC names its test data itself")
         for name, value in dict(settings, data=spec).items():
@@ -215,13 +236,15 @@ def train(data=None, model=None, optimizer=None, out=None, *, test=None, resume=
 
 def _document():
     lines = ["Trains a model and returns a Run.", "",
-             "data: a SPEC string (as of `dro train --data`), (X, y) or libdro.Arrays. X: a NumPy",
-             "    array, a SciPy sparse matrix, a pandas or pyarrow table or a torch tensor.",
+             "data: a SPEC string (as of `dro train --data`), (X, y) or libdro.Arrays.",
+             "    X: a NumPy array, a SciPy sparse matrix, a torch tensor, or a pandas, pyarrow or",
+             "    polars table. A table with text or categories is encoded like a CSV file, and so",
+             "    are the tables that its model predicts.",
              "    y: integers, booleans or text are classes, floats a real-valued target.",
              "    None: synthetic images of characters.",
              "test: (X, y) or Arrays to measure on, where data is in arrays.",
              "out: the run's folder; None: a temporary one, removed with the Run and its model.",
-             "resume: continue from the folder's newest checkpoint.",
+             "resume: continue from the folder's newest checkpoint; give the same data again.",
              "progress: True: a bar, where tqdm is installed; False: none; or a function that is",
              "    called with a dictionary once per step. An exception that it raises, or Ctrl-C,",
              "    ends the run with a checkpoint and is then raised.",

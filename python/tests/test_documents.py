@@ -20,8 +20,8 @@ def run(script, folder, **env):
 def test_readme(tmp_path):
     with open(os.path.join(HERE, "..", "README.md"), encoding="utf-8") as file:
         examples = re.findall(r"```python\n(.*?)```", file.read(), re.S)
-    assert len(examples) == 3
-    for k, module in enumerate(("numpy", "sklearn", "torch")):
+    assert len(examples) == 4
+    for k, module in enumerate(("numpy", "pandas", "sklearn", "torch")):
         if module != "numpy":
             try:
                 __import__(module)

@@ -64,8 +64,10 @@ def test_kinds_of_data(table):
         assert np.allclose(logits, expected, atol=1e-4), name
     if "pandas" in forms:
         frame = forms["pandas"].assign(word=y)
-        with pytest.raises(ValueError, match="column 'word' does not hold numbers: encode"):
-            libdro.train(data=(frame, y))
+        with pytest.raises(ValueError, match="column 'word' does not hold numbers, but the model"):
+            libdro.train(data=(X, y), test=(frame, y))
+        with pytest.raises(ValueError, match="column 'word' does not hold numbers, but the model"):
+            run.model.predict(frame)
     if "torch" in forms:
         assert (run.model.predict(forms["torch"]) == run.model.predict(X)).all()
         shared = libdro._arrays.as_numpy(forms["torch"])
@@ -165,13 +167,132 @@ def test_tables_for_a_model_of_a_csv_file(table, kind, tmp_path):
     assert (model.predict(other) == y).mean() > 0.9
     assert np.allclose(model.explain((other, y), "mean")["losses"],
                        model.explain(spec, "mean")["losses"], atol=1e-5)
-    with pytest.raises(TypeError, match="trained on a CSV file: give a table"):
+    with pytest.raises(TypeError, match="trained on a CSV file or on a table with text: give"):
         model.predict(X)
     with pytest.raises(libdro.DroError, match="town"):
         model.predict(make({"u": columns["u"], "v": columns["v"]}))
     of_arrays = libdro.train(data=table, model="linear").model
     with pytest.raises(libdro.DroError, match="arrays in memory"):
         of_arrays.predict(spec)
+
+
+@pytest.fixture
+def people():
+    """A table with all kinds of columns, and y: what town says, with 5 % of the labels changed."""
+    pd, rng, n = pytest.importorskip("pandas"), np.random.default_rng(0), 400
+    town = rng.choice(["K\u00f6ln", "a,b", 'q"x', "two\nlines", "NA"], n)
+    table = pd.DataFrame({
+        "age": rng.normal(40, 10, n), "town": town, "member": rng.random(n) < 0.5,
+        "zip": pd.Categorical(rng.choice([1, 2, 30], n)), 'odd, "name"': rng.integers(0, 5, n),
+        "label": pd.to_datetime("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="h")})
+    for k, name in enumerate(("age", "town", "zip", "label")):
+        table.loc[k::11 + k, name] = None
+    y = np.where(np.isin(town, ["K\u00f6ln", "a,b"]) ^ (rng.random(n) < 0.05), "yes", "no")
+    return table, y
+
+
+def test_tables_with_text(people, tmp_path):
+    """They are encoded like a CSV file, in training and by the model."""
+    X, y = people
+    out = tmp_path / "a, b"
+    run = libdro.train(data=(X, y), test=(X[::-1], y[::-1]), model="linear", out=out)
+    assert run.result["test"]["accuracy"] == run.result["train"]["accuracy"] > 0.88
+    assert not [name for name in os.listdir(out) if "tables" in name]
+    expected = run.model.predict_proba(X)
+    assert len(run.model.classes) == 2 and (run.model.predict(X) == y).mean() > 0.88
+    other = X[X.columns[::-1]].assign(more="?", label_="no label", zip=X["zip"].astype(float),
+                                      town=X["town"].astype("category"))
+    tables = [other]
+    try:
+        import pyarrow
+        tables.append(pyarrow.Table.from_pandas(X.assign(zip=X["zip"].astype("Int64"))))
+        tables.append(pyarrow.Table.from_pandas(X))  # with dictionaries
+        import polars
+        tables.append(polars.from_arrow(tables[1]).with_columns(
+            polars.col("zip").cast(polars.String).cast(polars.Categorical)))
+    except ImportError:
+        pass
+    for model in (run.model, libdro.load(out), pickle.loads(pickle.dumps(run.model))):
+        for table in tables:
+            assert (model.predict_proba(table) == expected).all()
+        new = X[:3].assign(town="elsewhere")
+        assert (model.predict_proba(new) != expected[:3]).all()
+        assert model.explain((X, y), "mean")["value"] > 0.01
+        with pytest.raises(libdro.DroError, match="^X: no column 'town'"):
+            model.predict(X[["age"]])
+    for table in tables[2:]:
+        trained = libdro.train(data=(table, y), test=(X, y), model="linear").model
+        assert np.allclose(trained.predict_proba(X), expected, atol=1e-6)
+
+
+def test_text_alone(people):
+    """Without numbers, with columns of the same name, and with the smallest tables."""
+    pd = pytest.importorskip("pandas")
+    X, y = people
+    for only in (X[["town"]], X[["town", "zip", "zip", "town"]]):  # names need not differ
+        run = libdro.train(data=(only, y), test=(only, y), model="linear")
+        assert (run.model.predict(only) == y).mean() > 0.88
+    run = libdro.train(data=(pd.DataFrame({0: ["a", None], 1: [1, 1]}), [7, 8]), model="linear")
+    assert list(run.model.predict(pd.DataFrame({1: [1, 1], 0: [None, "a"]}))) == [8, 7]
+
+
+def test_labels_beside_text(people, tmp_path):
+    """What y is does not depend on the columns of X: whole numbers are classes, floats targets."""
+    pd = pytest.importorskip("pandas")
+    X, _ = people
+    towns, place = np.unique(X["town"].fillna("NA"), return_inverse=True)
+    for names, name in ((["9", "10", "100"], None), ([9, 10, -1], "label"), ([True, False], "3"),
+                        ([" a", "b, c", "1.5"], "age"), (["1", "01", "x"], ""),
+                        ([*range(900, 1000)], 7)):
+        y = pd.Series(np.array(names)[(place if len(names) < 9 else X.index) % len(names)],
+                      name=name)
+        run = libdro.train(data=(X.assign(town=towns[place]), y), model="linear")
+        assert run.model.classes.dtype == np.asarray(y).dtype
+        assert sorted(run.model.classes.tolist()) == sorted(set(y))
+        assert len(names) > 9 or (run.model.predict(X.assign(town=towns[place])) == y).all()
+    y = np.where(X["town"] == "a,b", 1.25, np.float32(0.1))
+    run = libdro.train(data=(X, y), test=(X, y), model="linear", out=tmp_path / "real")
+    assert run.model.classes is None and np.abs(run.model.predict(X) - y).mean() < 0.1
+    y = pd.Series(np.where(X["town"] == "a,b", "yes", "no"), name="in, town")
+    run = libdro.train(data=(X, y), model="linear", out=tmp_path / "named")
+    model = libdro.load(tmp_path / "named")
+    assert (model.predict(X.assign(**{"in, town": "anything"})) == run.model.predict(X)).all()
+    assert model.explain((X, y), "mean")["value"] < 0.1
+    for wrong, text in (("NA", "class 'NA', which reads as a missing"), ("b ", "in the blanks")):
+        with pytest.raises(ValueError, match=text):
+            libdro.train(data=(X, np.array([wrong, "b", "c"])[place % 3]))
+
+
+def test_groups_and_weights_beside_text(people):
+    """They are no features, and options are those of csv."""
+    X, y = people
+    wrong = np.where(np.arange(400) < 300, y, np.where(y == "yes", "no", "yes"))
+    groups = (X["member"] & (y == "yes")).to_numpy(int)
+    arrays = libdro.Arrays(X, wrong, groups, (np.arange(400) < 300) * 1.0, "drop=age:zip")
+    run = libdro.train(data=arrays, test=arrays, model="linear", tilt="group")
+    assert (run.model.predict(X.drop(columns=["age", "zip"])) == y).mean() > 0.88
+    found = run.model.explain(arrays, "kl:1", over="group")
+    assert len(found["group_weights"]) == 2 and found["groups"].tolist() == groups.tolist()
+    with pytest.raises(ValueError, match="groups: expected those of data and of test"):
+        libdro.train(data=arrays, test=(X, y))
+    with pytest.raises(TypeError, match="expected tables, as data and as test"):
+        libdro.train(data=(X, y), test=(np.zeros((400, 6)), y))
+
+
+def test_errors_in_tables_with_text(people, tmp_path):
+    """They name the column, not the file; a run that did not begin leaves no folder."""
+    X, y = people
+    with pytest.raises(libdro.DroError, match="^data: line 9: column 'age': an infinite number"):
+        libdro.train(data=(X.assign(age=np.where(X.index == 7, np.inf, 1.0), town="a b"), y),
+                     out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    model = libdro.train(data=(X, y), model="linear").model
+    with pytest.raises(libdro.DroError, match="^X: line 2: column 'age': 'x': expected a number"):
+        model.predict(X.assign(age="x"))
+    with pytest.raises(TypeError, match="on a table with text: give a table"):
+        model.predict(np.zeros((3, 6)))
+    with pytest.raises(ValueError, match="one example"):
+        libdro.train(data=(X[:0], y[:0]))
 
 
 def test_explain(table):
@@ -347,6 +468,27 @@ def test_stop_and_resume(table, tmp_path):
     assert part.ended == "done"
     with open(whole.weights, "rb") as a, open(part.weights, "rb") as b:
         assert a.read() == b.read()
+
+
+def test_resume_with_text(people, tmp_path, monkeypatch):
+    """The table is given again, from any folder."""
+    def stop(progress):
+        if progress["step"] == 30:
+            raise KeyboardInterrupt
+
+    X, y = people
+    monkeypatch.chdir(tmp_path)
+    whole = run_of((X, y), out="whole")
+    with pytest.raises(KeyboardInterrupt):
+        run_of((X, y), out="part", progress=stop)
+    assert os.path.exists("part/last.ckpt")
+    with pytest.raises(libdro.DroError, match="the training data has changed"):
+        run_of((X.assign(town=X["town"].to_numpy()[::-1]), y), out="part", resume=True)
+    monkeypatch.chdir("part")
+    part = run_of((X, y), out="../part", resume=True)
+    assert part.ended == "done"
+    with open(tmp_path / "part/weights.safetensors", "rb") as file:
+        assert file.read() == (tmp_path / "whole/weights.safetensors").read_bytes()
 
 
 INTERRUPTED = """
