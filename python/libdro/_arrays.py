@@ -113,8 +113,9 @@ def _finite(X, place):
     is."""
     wrong = np.flatnonzero(~np.isfinite(X))
     if len(wrong):
-        raise ValueError(f"X: {place(wrong[0])} has a value that is NaN, infinite or too "
-                         "large for float32; fill in or drop such values")
+        kind = NotNumbers if np.isnan(X[wrong]).all() else ValueError
+        raise kind(f"X: {place(wrong[0])} has a value that is NaN, infinite or too large for "
+                   "float32; fill in or drop such values")
 
 
 def _sparse_rows(X):
@@ -168,7 +169,7 @@ def class_texts(classes):
     wrong = [text for text in texts if _MISSING.fullmatch(text)]
     if wrong:
         raise ValueError(f"y has the class {wrong[0]!r}, which reads as a missing value where X "
-                         "has text or categories: rename it")
+                         "has text, categories or missing values: rename it")
     if len(set(texts)) < len(texts):
         raise ValueError("y has classes that differ only in the blanks around them: remove these")
     return texts
@@ -207,9 +208,9 @@ class Arrays:
     their numbers, where it is known. Float32 arrays are not copied here; the library copies
     once. Columns of dates become days since 1970.
 
-    A table with text or categories is `encoded`: the library reads it from a temporary CSV file.
-    Text, booleans and categories become one-hot. Numbers, dates and missing values are treated as
-    in any CSV file, and options may be those of csv ("drop=COLUMN")."""
+    A table with text, categories or missing values is `encoded`: the library reads it from a
+    temporary CSV file. Text, booleans and categories become one-hot. Numbers, dates and missing
+    values are treated as in any CSV file, and options may be those of csv ("drop=COLUMN")."""
 
     def __init__(self, X, y, groups=None, weights=None, options="", classes=None):
         self.table, self.features = X if is_table(X) else None, _features(X)
@@ -217,6 +218,8 @@ class Arrays:
         try:
             self.X = as_rows(X)
         except NotNumbers as error:
+            if self.table is None:
+                raise
             self._not_numbers = str(error)
         self.encoded = self.X is None or (self.table is not None and
                                           any(is_category(column) for _, column in columns(X)))
@@ -265,7 +268,8 @@ class Arrays:
         returns the SPEC. label: the name of that column, in place of those of X with this name."""
         both = [self] + ([test] if test is not None else [])
         if any(arrays.table is None for arrays in both):
-            raise TypeError("X has text or categories: expected tables, as data and as test")
+            raise TypeError("X has text, categories or missing values: expected tables, as data "
+                            "and as test")
         if any((arrays.groups is None) != (self.groups is None) for arrays in both):
             raise ValueError("groups: expected those of data and of test, or of neither")
         names = [name_text(name) for name in column_names(self.table)]

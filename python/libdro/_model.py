@@ -52,8 +52,8 @@ class Model:
     `classes` are the values that predict() gives; None: a real-valued output. `features` are the
     columns' names of a model that was trained on a table of numbers: of other tables it takes the
     columns with these names, in any order. A model that was trained on a CSV file, or on a table
-    with text, takes tables as well: it finds the columns by name and encodes them as in training. A
-    pickled model contains its weights."""
+    with text, categories or missing values, takes tables as well: it finds the columns by name and
+    encodes them as in training. A pickled model contains its weights."""
 
     def __init__(self, path, classes=None, backend="auto", threads=0):
         self.path, self._backend, self._threads = path, backend, threads
@@ -98,8 +98,8 @@ class Model:
             return data.write(folder, label=self._label or "label")
         X, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
         if not is_table(X):
-            raise TypeError("this model was trained on a CSV file or on a table with text: give a "
-                            "table with its columns (pandas.DataFrame), or a SPEC")
+            raise TypeError("this model was trained on a CSV file, or on a table with text or "
+                            "missing values: give a table with its columns, or a SPEC")
         if not len(X):
             raise ValueError("X has no rows")
         path, label = os.path.join(folder, "X"), self._label or "label"

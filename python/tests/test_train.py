@@ -115,9 +115,14 @@ def test_errors_in_tables(table):
     assert libdro.Arrays(pd.concat([X, X], axis=1), table[1]).X.shape == (400, 6)
     when = pd.Timestamp("1970-01-03") + pd.to_timedelta(np.arange(400), unit="D")
     assert libdro.Arrays(X.assign(d=when), table[1]).X[5, 3] == 7
-    for values in (when.where(when != when[5]), np.where(np.arange(400) == 5, np.inf, 0),
+    model = libdro.train(data=(X.assign(d=1), table[1]), model="linear").model
+    for values in (when.where(when != when[5]), np.where(np.arange(400) == 5, np.nan, 0),
                    pd.array([1] * 5 + [None] + [1] * 394, dtype="Int64")):
-        with pytest.raises(ValueError, match="row 5, column 'd' has a value"):
+        for wrong in (X.assign(d=values), (X.assign(d=values), table[1])):
+            with pytest.raises(ValueError, match="row 5, column 'd' has a value"):
+                model.predict(wrong)
+    for values in (np.where(np.arange(400) == 5, np.inf, np.nan), [1.0] * 5 + [1e39] * 395):
+        with pytest.raises(ValueError, match="column 'd' has a value"):
             libdro.Arrays(X.assign(d=values), table[1])
 
 
@@ -167,7 +172,7 @@ def test_tables_for_a_model_of_a_csv_file(table, kind, tmp_path):
     assert (model.predict(other) == y).mean() > 0.9
     assert np.allclose(model.explain((other, y), "mean")["losses"],
                        model.explain(spec, "mean")["losses"], atol=1e-5)
-    with pytest.raises(TypeError, match="trained on a CSV file or on a table with text: give"):
+    with pytest.raises(TypeError, match="trained on a CSV file, or on a table with text or"):
         model.predict(X)
     with pytest.raises(libdro.DroError, match="town"):
         model.predict(make({"u": columns["u"], "v": columns["v"]}))
@@ -223,6 +228,20 @@ def test_tables_with_text(people, tmp_path):
     for table in tables[2:]:
         trained = libdro.train(data=(table, y), test=(X, y), model="linear").model
         assert np.allclose(trained.predict_proba(X), expected, atol=1e-6)
+
+
+def test_missing_numbers(table):
+    """A table of numbers is encoded only where training has missing values."""
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(table[0], columns=["u", "v", "w"])
+    gaps = X.where(np.random.default_rng(0).random(X.shape) > 0.1)
+    run = libdro.train(data=(gaps, table[1]), test=(X, table[1]), model="linear")
+    assert run.result["test"]["accuracy"] > 0.9 and run.config["data"].startswith("csv:")
+    assert (run.model.predict(X[["w", "v", "u"]]) == run.model.predict(X)).all()
+    assert (run.model.predict(gaps) == table[1]).mean() > 0.8
+    assert libdro.train(data=(X, table[1]), model="linear").config["data"] == "arrays:data"
+    with pytest.raises(ValueError, match="has a value that is NaN"):
+        libdro.train(data=(X, table[1]), test=(gaps, table[1]))
 
 
 def test_text_alone(people):
@@ -289,7 +308,7 @@ def test_errors_in_tables_with_text(people, tmp_path):
     model = libdro.train(data=(X, y), model="linear").model
     with pytest.raises(libdro.DroError, match="^X: line 2: column 'age': 'x': expected a number"):
         model.predict(X.assign(age="x"))
-    with pytest.raises(TypeError, match="on a table with text: give a table"):
+    with pytest.raises(TypeError, match="on a table with text or missing values: give a table"):
         model.predict(np.zeros((3, 6)))
     with pytest.raises(ValueError, match="one example"):
         libdro.train(data=(X[:0], y[:0]))
