@@ -1,4 +1,4 @@
-/* oneDNN's C API, version 2.6: convolutions and matrix products. */
+/* oneDNN's C API, versions 2 and 3: convolutions and matrix products. */
 #include "onednn.h"
 
 #include "conv_direct.h"
@@ -15,6 +15,15 @@
 
 enum { COUNTS = 8, ARGS = 4, WAYS = 3 }; /* chunk sizes kept; arguments; forward, data, weights */
 enum { FORWARD, DATA, WEIGHTS };
+
+/* The layout of a tensor: version 3 has a handle, version 2 a struct, which is put on the heap. */
+#if DNNL_VERSION_MAJOR < 3
+typedef dnnl_memory_desc_t *layout;
+typedef const dnnl_memory_desc_t *const_layout;
+#else
+typedef dnnl_memory_desc_t layout;
+typedef const_dnnl_memory_desc_t const_layout;
+#endif
 
 struct dro__onednn {
     dro_context *ctx;
@@ -39,7 +48,7 @@ typedef struct convolution {
     primitive ways[COUNTS][WAYS];
     /* The layouts that the library chose for the weights, the same for every chunk size. */
     bool chosen;
-    dnnl_memory_desc_t layout[WAYS];
+    layout layout[WAYS];
     dnnl_primitive_t reorder[WAYS];
     dnnl_memory_t plain, other[WAYS]; /* of the reorders */
 } convolution;
@@ -49,6 +58,44 @@ static dro_status failed(dro__onednn *library, const char *what, dnnl_status_t s
     return dro__fail(library->ctx,
                      status == dnnl_out_of_memory ? DRO_ERR_MEMORY : DRO_ERR_UNSUPPORTED,
                      "oneDNN could not make a %s (its code %d)", what, (int)status);
+}
+
+/* ---- layouts ---- */
+
+static void layout_free(layout l)
+{
+#if DNNL_VERSION_MAJOR < 3
+    dro__free(l);
+#else
+    if (l)
+        dnnl_memory_desc_destroy(l);
+#endif
+}
+
+static dnnl_status_t layout_make(layout *l, int count, const dnnl_dims_t dims,
+                                 dnnl_format_tag_t tag)
+{
+#if DNNL_VERSION_MAJOR < 3
+    *l = dro__alloc(1, sizeof **l);
+    return *l ? dnnl_memory_desc_init_by_tag(*l, count, dims, dnnl_f32, tag) : dnnl_out_of_memory;
+#else
+    return dnnl_memory_desc_create_with_tag(l, count, dims, dnnl_f32, tag);
+#endif
+}
+
+/* The copy replaces what *to was. */
+static dnnl_status_t layout_copy(layout *to, const_layout from)
+{
+    layout_free(*to);
+#if DNNL_VERSION_MAJOR < 3
+    *to = dro__alloc(1, sizeof **to);
+    if (*to)
+        **to = *from;
+    return *to ? dnnl_success : dnnl_out_of_memory;
+#else
+    *to = NULL;
+    return dnnl_memory_desc_clone(to, from);
+#endif
 }
 
 /* ---- the library ---- */
@@ -175,44 +222,89 @@ static void conv_destroy(dro__conv *base)
             dnnl_primitive_destroy(conv->reorder[way]);
         if (conv->other[way])
             dnnl_memory_destroy(conv->other[way]);
+        layout_free(conv->layout[way]);
     }
     if (conv->plain)
         dnnl_memory_destroy(conv->plain);
     dro__conv_free(base);
 }
 
-/* The weights' descriptor: (out, in, kh, kw), or (groups, out, in, kh, kw) with the channels of a
+/* The layout of the weights: (out, in, kh, kw), or (groups, out, in, kh, kw) with the channels of a
  * group. */
-static dnnl_status_t describe_weights(const dro__conv_shape *s, bool plain, dnnl_memory_desc_t *wei)
+static dnnl_status_t layout_weights(const dro__conv_shape *s, bool plain, layout *wei)
 {
     int32_t kh = s->window.kernel[0], kw = s->window.kernel[1], groups = s->groups;
     dnnl_dims_t w = {s->out, s->in, kh, kw},
                 grouped = {groups, s->out / groups, s->in / groups, kh, kw};
     dnnl_format_tag_t tag = groups > 1 ? dnnl_goihw : dnnl_oihw;
-    return dnnl_memory_desc_init_by_tag(wei, groups > 1 ? 5 : 4, groups > 1 ? grouped : w, dnnl_f32,
-                                        plain ? tag : dnnl_format_tag_any);
+    return layout_make(wei, groups > 1 ? 5 : 4, groups > 1 ? grouped : w,
+                       plain ? tag : dnnl_format_tag_any);
 }
 
-/* Descriptors of the three tensors for `count` examples; weights in whatever layout is best, or in
- * the one that was chosen. */
-static dnnl_status_t describe(const convolution *conv, size_t count, int way,
-                              dnnl_memory_desc_t *src, dnnl_memory_desc_t *wei,
-                              dnnl_memory_desc_t *dst)
+/* Layouts of the three tensors for `count` examples; of the weights the best one, or the one that
+ * was chosen. The caller frees them, also after a failure. */
+static dnnl_status_t layout_tensors(const convolution *conv, size_t count, int way, layout *src,
+                                    layout *wei, layout *dst)
 {
     const dro__conv_shape *s = &conv->base.shape;
     dnnl_dims_t in = {(dnnl_dim_t)count, s->in, s->in_height, s->in_width};
     dnnl_dims_t out = {(dnnl_dim_t)count, s->out, s->height, s->width};
     dnnl_format_tag_t blocked = dro__simd_best()->block == 16 ? dnnl_nChw16c : dnnl_nChw8c;
-    dnnl_status_t status =
-        dnnl_memory_desc_init_by_tag(src, 4, in, dnnl_f32, s->plain ? dnnl_nchw : blocked);
+    dnnl_status_t status = layout_make(src, 4, in, s->plain ? dnnl_nchw : blocked);
     if (status == dnnl_success)
-        status = dnnl_memory_desc_init_by_tag(dst, 4, out, dnnl_f32, blocked);
+        status = layout_make(dst, 4, out, blocked);
     if (status == dnnl_success && conv->chosen)
-        *wei = conv->layout[way];
+        status = layout_copy(wei, conv->layout[way]);
     else if (status == dnnl_success)
-        status = describe_weights(s, false, wei);
+        status = layout_weights(s, false, wei);
     return status;
 }
+
+/* What a convolution is asked for. */
+typedef struct request {
+    int way;
+    dnnl_alg_kind_t algorithm;
+    layout src, wei, dst;
+    dnnl_dims_t stride, before, after; /* padding */
+    dnnl_primitive_attr_t attr;
+    const_dnnl_primitive_desc_t hint; /* the forward one, for the others */
+} request;
+
+#if DNNL_VERSION_MAJOR < 3
+static dnnl_status_t create(const request *q, dnnl_engine_t engine, dnnl_primitive_desc_t *pd)
+{
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t status;
+    if (q->way == FORWARD)
+        status = dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, q->algorithm,
+                                                    q->src, q->wei, NULL, q->dst, q->stride,
+                                                    q->before, q->after);
+    else if (q->way == DATA)
+        status = dnnl_convolution_backward_data_desc_init(&desc, q->algorithm, q->src, q->wei,
+                                                          q->dst, q->stride, q->before, q->after);
+    else
+        status = dnnl_convolution_backward_weights_desc_init(
+            &desc, q->algorithm, q->src, q->wei, NULL, q->dst, q->stride, q->before, q->after);
+    return status == dnnl_success ? dnnl_primitive_desc_create(pd, &desc, q->attr, engine, q->hint)
+                                  : status;
+}
+#else
+static dnnl_status_t create(const request *q, dnnl_engine_t engine, dnnl_primitive_desc_t *pd)
+{
+    static const dnnl_dims_t dense = {0, 0};
+    if (q->way == FORWARD)
+        return dnnl_convolution_forward_primitive_desc_create(
+            pd, engine, dnnl_forward_training, q->algorithm, q->src, q->wei, NULL, q->dst,
+            q->stride, dense, q->before, q->after, q->attr);
+    if (q->way == DATA)
+        return dnnl_convolution_backward_data_primitive_desc_create(
+            pd, engine, q->algorithm, q->src, q->wei, q->dst, q->stride, dense, q->before, q->after,
+            q->hint, q->attr);
+    return dnnl_convolution_backward_weights_primitive_desc_create(
+        pd, engine, q->algorithm, q->src, q->wei, NULL, q->dst, q->stride, dense, q->before,
+        q->after, q->hint, q->attr);
+}
+#endif
 
 /* The primitive descriptor of one way with one algorithm. `hint` is the forward one, for the
  * others. */
@@ -220,34 +312,26 @@ static dnnl_status_t pick(const convolution *conv, size_t count, int way, dnnl_a
                           const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
 {
     const dro__conv_shape *s = &conv->base.shape;
-    dnnl_dims_t stride = {s->window.stride[0], s->window.stride[1]};
-    dnnl_dims_t pad = {s->window.pad[0], s->window.pad[1]}, after;
+    request q = {.way = way,
+                 .algorithm = algorithm,
+                 .stride = {s->window.stride[0], s->window.stride[1]},
+                 .before = {s->window.pad[0], s->window.pad[1]},
+                 .hint = hint};
     int32_t in[2] = {s->in_height, s->in_width}, out[2] = {s->height, s->width};
     for (int k = 0; k < 2; k++) /* what the last window does not reach is not padded */
-        after[k] = (out[k] - 1) * stride[k] + s->window.kernel[k] - in[k] - pad[k];
-    dnnl_memory_desc_t src, wei, dst;
-    dnnl_convolution_desc_t desc;
-    dnnl_primitive_attr_t attr;
-    dnnl_status_t status = describe(conv, count, way, &src, &wei, &dst);
-    if (status == dnnl_success && way == FORWARD)
-        status = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, algorithm,
-                                                            &src, &wei, NULL, &dst, stride,
-                                                            (dnnl_dims_t){0, 0}, pad, after);
-    else if (status == dnnl_success && way == DATA)
-        status = dnnl_convolution_backward_data_desc_init(&desc, algorithm, &src, &wei, &dst,
-                                                          stride, pad, after);
-    else if (status == dnnl_success)
-        status = dnnl_convolution_backward_weights_desc_init(&desc, algorithm, &src, &wei, NULL,
-                                                             &dst, stride, pad, after);
+        q.after[k] = (out[k] - 1) * q.stride[k] + s->window.kernel[k] - in[k] - q.before[k];
+    dnnl_status_t status = dnnl_primitive_attr_create(&q.attr);
     if (status != dnnl_success)
         return status;
-    status = dnnl_primitive_attr_create(&attr);
-    if (status != dnnl_success)
-        return status;
-    status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    status = dnnl_primitive_attr_set_scratchpad_mode(q.attr, dnnl_scratchpad_mode_user);
     if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(pd, &desc, attr, conv->library->engine, hint);
-    dnnl_primitive_attr_destroy(attr);
+        status = layout_tensors(conv, count, way, &q.src, &q.wei, &q.dst);
+    if (status == dnnl_success)
+        status = create(&q, conv->library->engine, pd);
+    layout_free(q.src);
+    layout_free(q.wei);
+    layout_free(q.dst);
+    dnnl_primitive_attr_destroy(q.attr);
     return status;
 }
 
@@ -269,7 +353,7 @@ static dnnl_status_t make(convolution *conv, int way, const_dnnl_primitive_desc_
     if (!p->memory)
         return dnnl_out_of_memory;
     for (int a = 0; status == dnnl_success && a < ARGS; a++) {
-        const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, queries[way][a], 0);
+        const_layout md = dnnl_primitive_desc_query_md(pd, queries[way][a], 0);
         p->kinds[a] = kinds[way][a];
         for (int lane = 0; status == dnnl_success && lane < conv->library->lanes; lane++)
             status = dnnl_memory_create(&p->memory[lane * ARGS + a], md, conv->library->engine,
@@ -277,8 +361,9 @@ static dnnl_status_t make(convolution *conv, int way, const_dnnl_primitive_desc_
         size_t bytes = dnnl_memory_desc_get_size(md);
         if (a == ARGS - 1 && bytes > conv->base.scratch)
             conv->base.scratch = bytes;
-        if (kinds[way][a] == (way == WEIGHTS ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS))
-            conv->layout[way] = *md;
+        bool weights = kinds[way][a] == (way == WEIGHTS ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS);
+        if (status == dnnl_success && weights && !conv->chosen)
+            status = layout_copy(&conv->layout[way], md);
     }
     return status;
 }
@@ -306,33 +391,37 @@ static dnnl_status_t make_way(convolution *conv, size_t count, int way,
 }
 
 /* Reorders between plain weights and the chosen layouts. */
+static dnnl_status_t make_reorder(convolution *conv, int way, layout plain)
+{
+    dnnl_engine_t engine = conv->library->engine;
+    layout chosen = conv->layout[way];
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t status =
+        dnnl_reorder_primitive_desc_create(&pd, way == WEIGHTS ? chosen : plain, engine,
+                                           way == WEIGHTS ? plain : chosen, engine, NULL);
+    if (status != dnnl_success)
+        return status;
+    status = dnnl_primitive_create(&conv->reorder[way], pd);
+    dnnl_primitive_desc_destroy(pd);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&conv->other[way], chosen, engine, DNNL_MEMORY_NONE);
+    if (way == WEIGHTS)
+        return status;
+    conv->base.weights[way] = dro__alloc(dnnl_memory_desc_get_size(chosen), 1);
+    return conv->base.weights[way] ? status : dnnl_out_of_memory;
+}
+
 static dnnl_status_t make_reorders(convolution *conv)
 {
     const dro__conv_shape *s = &conv->base.shape;
-    dnnl_memory_desc_t plain;
-    dnnl_engine_t engine = conv->library->engine;
-    dnnl_status_t status = describe_weights(s, true, &plain);
+    layout plain = NULL;
+    dnnl_status_t status = layout_weights(s, true, &plain);
     if (status == dnnl_success)
-        status = dnnl_memory_create(&conv->plain, &plain, engine, DNNL_MEMORY_NONE);
-    for (int way = 0; status == dnnl_success && way < WAYS; way++) {
-        if ((way == DATA && !s->data) || (way == WEIGHTS && !s->weight))
-            continue;
-        dnnl_primitive_desc_t pd;
-        const dnnl_memory_desc_t *from = way == WEIGHTS ? &conv->layout[way] : &plain;
-        const dnnl_memory_desc_t *to = way == WEIGHTS ? &plain : &conv->layout[way];
-        status = dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, NULL);
-        if (status != dnnl_success)
-            return status;
-        status = dnnl_primitive_create(&conv->reorder[way], pd);
-        dnnl_primitive_desc_destroy(pd);
-        if (status == dnnl_success)
-            status =
-                dnnl_memory_create(&conv->other[way], &conv->layout[way], engine, DNNL_MEMORY_NONE);
-        if (way != WEIGHTS) {
-            conv->base.weights[way] = dro__alloc(dnnl_memory_desc_get_size(&conv->layout[way]), 1);
-            status = conv->base.weights[way] ? status : dnnl_out_of_memory;
-        }
-    }
+        status = dnnl_memory_create(&conv->plain, plain, conv->library->engine, DNNL_MEMORY_NONE);
+    for (int way = 0; status == dnnl_success && way < WAYS; way++)
+        if (way == FORWARD || (way == DATA ? s->data : s->weight))
+            status = make_reorder(conv, way, plain);
+    layout_free(plain);
     return status;
 }
 
@@ -377,7 +466,7 @@ static dro_status conv_ready(dro__conv *base, size_t count)
     conv->chosen = true;
     if (conv->base.shape.weight)
         base->slope_size = base->spare =
-            dnnl_memory_desc_get_size(&conv->layout[WEIGHTS]) / sizeof(float);
+            dnnl_memory_desc_get_size(conv->layout[WEIGHTS]) / sizeof(float);
     conv->counts[at] = count;
     conv->asked[at] = ++conv->clock;
     return DRO_OK;
