@@ -21,6 +21,13 @@ package() {
     fi
 }
 
+debians_clang() { # its version
+    case $(sed -n 's/^VERSION_ID="\(.*\)"/\1/p' /etc/os-release 2>/dev/null) in
+    13) echo 19 ;;
+    *) echo 14 ;;
+    esac
+}
+
 case ${1:-} in build | test | peers | arm) ;; *) echo "usage: deps.sh build|test|peers|arm" >&2; exit 2 ;; esac
 have cc || tool gcc gcc
 package libc6-dev
@@ -37,7 +44,7 @@ if [ "$1" = test ]; then
     have c++ || tool g++ g++
     library libcmocka-dev cmocka
     tool clang clang
-    package libclang-rt-14-dev
+    package libclang-rt-$(debians_clang)-dev
     package libopenmpi-dev
     tool openmpi-bin mpirun
     have clang-format-14 || tool clang-format clang-format
