@@ -257,10 +257,49 @@ static void test_archive(void **state)
     dro_context_destroy(ctx);
 }
 
+/* Nodes that contradict each other, as in a forged checkpoint: nothing is read or written outside
+ * of the arrays (the sanitizers watch). */
+static void test_forged(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static const int64_t counts[] = {INT64_MAX, 65, 1 << 20, -1};
+    static const double values[] = {0, 1e300, -1, HUGE_VAL};
+    dro_context *ctx = check_context("ref", 1);
+    dro__dual *t;
+    OK(ctx, dro__dual_create(ctx, N, &t));
+    dro__archive measure = {.mode = DRO__ARCHIVE_MEASURE};
+    dro__dual_archive(t, &measure);
+    unsigned char *bytes = malloc(measure.used);
+    assert_non_null(bytes);
+    for (int k = 0; k < 16; k++) {
+        dro__archive ar = {.mode = DRO__ARCHIVE_SAVE, .bytes = bytes, .size = measure.used};
+        dro__dual_archive(t, &ar);
+        for (size_t at = N * sizeof(double); at < measure.used; at += 16) { /* every second word */
+            memcpy(bytes + at, &values[k / 4], 8);
+            memcpy(bytes + at + 8, &counts[k % 4], 8);
+        }
+        ar = (dro__archive){.mode = DRO__ARCHIVE_LOAD, .bytes = bytes, .size = measure.used};
+        dro__dual_archive(t, &ar);
+        for (int u = 0; u < 10; u++) {
+            int64_t found = dro__dual_find(t, 0.1 * u);
+            assert_true(found >= 0 && found < N);
+        }
+        dro__dual_project(t, 0.5 / N);
+        dro__dual_set(t, N - 1, 0.5);
+        for (int64_t i = 0; i < N; i++)
+            dro__dual_values(t)[i] = 1.0 / N;
+        dro__dual_rebuild(t);
+    }
+    free(bytes);
+    dro__dual_destroy(t);
+    dro_context_destroy(ctx);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_against_plain), cmocka_unit_test(test_long_run),
     cmocka_unit_test(test_values),        cmocka_unit_test(test_frequencies),
-    cmocka_unit_test(test_archive),
+    cmocka_unit_test(test_archive),       cmocka_unit_test(test_forged),
 };
 
 CHECK_MAIN(tests)

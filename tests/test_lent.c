@@ -187,6 +187,7 @@ typedef struct caller {
     dro_lent lent;
     uint64_t position;
     float spoil; /* added to a loss */
+    bool zero;   /* a loss is 0 */
     int64_t label;
 } caller;
 
@@ -235,7 +236,7 @@ static dro_status evaluate(caller *c, toy *t, bool before)
         labels[i] = classes[i];
     labels[2] += c->label;
     assert_int_equal(toy_forward(t, w, &batch, 1, losses), DRO_OK);
-    losses[1] += c->spoil;
+    losses[1] = c->zero ? 0 : losses[1] + c->spoil;
     dro_step_batch b = {.count = BATCH, .losses = losses, .labels = labels, .coef = coef};
     DRO_TRY(dro_step_weigh(c->opt, before, &b));
     assert_int_equal(toy_backward(t, w, &batch, 1, coef, &gradient), DRO_OK);
@@ -402,6 +403,7 @@ static void test_replaced(void **state)
                 OK(there.ctx, dro_step_replace(there.opt, w, &yes, NULL));
                 assert_memory_equal(there.lent.w, w, sizeof w);
             }
+            here.zero = there.zero = step == 5; /* of no influence on the fresh start */
             OK(here.ctx, take(&here, &t));
             OK(there.ctx, take(&there, &t));
         }
@@ -426,7 +428,16 @@ static void test_misuse(void **state)
     assert_false(twice);
     assert_int_equal(dro_step_begin(c.opt, NULL, &twice), DRO_ERR_STATE);
     assert_int_equal(dro_step_weigh(c.opt, true, &batch), DRO_ERR_STATE);
+    assert_int_equal(dro_step_end(c.opt), DRO_ERR_STATE);
+    assert_int_equal(dro_optimizer_scale_eta(c.opt, 1), DRO_ERR_STATE);
     assert_int_equal(dro_step_weigh(c.opt, false, &batch), DRO_ERR_RANGE);
+    OK(c.ctx, dro_step_cancel(c.opt));
+    batch.count = BATCH;
+    float some[BATCH] = {0}, shares[BATCH];
+    batch.losses = some, batch.coef = shares;
+    OK(c.ctx, dro_step_begin(c.opt, NULL, &twice));
+    OK(c.ctx, dro_step_weigh(c.opt, false, &batch));
+    assert_int_equal(dro_step_weigh(c.opt, false, &batch), DRO_ERR_STATE);
     OK(c.ctx, dro_step_cancel(c.opt));
     dro__phases other = module;
     other.step_size++;

@@ -397,8 +397,11 @@ static void check_tilt(const dro__backend *be)
         double scale = scales[k / 6 % 5], log_u = shifts[k / 30], cap = k % 2 ? 10 : 30;
         float x[513], coef[513], old[513];
         dro__ticket ticket = {.lambda = 1 / scale, .level = DRO__TILT_EXAMPLE};
-        dro__scalars s = {
-            .level = DRO__TILT_EXAMPLE, .log_u = log_u, .lambda_before = 1 / scale, .caps = 7};
+        dro__scalars s = {.have = 1,
+                          .level = DRO__TILT_EXAMPLE,
+                          .log_u = log_u,
+                          .lambda_before = 1 / scale,
+                          .caps = 7};
         dro__step step = {.plan = {.cap = cap},
                           .ticket = &ticket,
                           .s = &s,

@@ -533,6 +533,80 @@ static void test_first_step_of_adam(void **state)
         }
 }
 
+static dro_status even_forward(void *user, const float *w, const dro_batch *parts, int count,
+                               float *losses)
+{
+    (void)user, (void)w, (void)count;
+    for (size_t i = 0; i < parts[0].count; i++)
+        losses[i] = 1;
+    return DRO_OK;
+}
+
+static dro_status even_backward(void *user, const float *w, const dro_batch *parts, int count,
+                                const float *coef, float *const *grads)
+{
+    (void)user, (void)w, (void)count;
+    grads[0][0] = 0;
+    for (size_t i = 0; i < parts[0].count; i++)
+        grads[0][0] += coef[i];
+    return DRO_OK;
+}
+
+/* With a gradient that stays the same every step of Adam is eta long, also when the products of
+ * the decays have underflowed to 0. */
+static void test_long_run_of_adam(void **state)
+{
+    (void)state;
+    enum { STEPS = 2000 };
+    for (int b = 0; b < 2; b++) {
+        dro_context *ctx = check_context(b ? "ref" : "auto", 1);
+        dro_problem p = {
+            .size = sizeof p, .dim = 1, .forward = even_forward, .backward = even_backward};
+        dro_optimizer *opt;
+        OK(ctx, dro_optimizer_create(ctx, "adamw", &p, &opt));
+        check_set(ctx, opt,
+                  "eta=1 epsilon=0 weight_decay=0 batch=2 eta_schedule=constant warmup=0");
+        check_set(ctx, opt, "beta1=0.3 beta2=0.4");
+        OK(ctx, dro_optimizer_start(opt, NULL));
+        for (int k = 0; k < STEPS; k++)
+            OK(ctx, dro_optimizer_step(opt));
+        check_near("w", (double)dro_optimizer_w(opt)[0], -STEPS, 1e-2);
+        dro_optimizer_destroy(opt);
+        dro_context_destroy(ctx);
+    }
+}
+
+/* A callback may not save, load or change the optimiser that calls it. */
+static dro_status meddling_forward(void *user, const float *w, const dro_batch *parts, int count,
+                                   float *losses)
+{
+    dro_optimizer *opt = *(dro_optimizer **)user;
+    char bytes[8];
+    assert_int_equal(dro_optimizer_save(opt, bytes, sizeof bytes), DRO_ERR_STATE);
+    assert_int_equal(dro_optimizer_load(opt, bytes, sizeof bytes), DRO_ERR_STATE);
+    assert_int_equal(dro_optimizer_scale_eta(opt, 2), DRO_ERR_STATE);
+    assert_int_equal(dro_optimizer_step(opt), DRO_ERR_STATE);
+    return even_forward(user, w, parts, count, losses);
+}
+
+static void test_meddling_callback(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("ref", 1);
+    dro_optimizer *opt;
+    dro_problem p = {.size = sizeof p,
+                     .user = &opt,
+                     .dim = 1,
+                     .forward = meddling_forward,
+                     .backward = even_backward};
+    OK(ctx, dro_optimizer_create(ctx, "sgd", &p, &opt));
+    OK(ctx, dro_optimizer_start(opt, NULL));
+    OK(ctx, dro_optimizer_step(opt));
+    OK(ctx, dro_optimizer_scale_eta(opt, 1));
+    dro_optimizer_destroy(opt);
+    dro_context_destroy(ctx);
+}
+
 /* The automatic a: an estimate remembers at most one shuffled epoch. w hardly moves here, so that
  * without epochs its memory grows with the run. */
 static void test_memory_of_an_epoch(void **state)
@@ -608,6 +682,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_info_at_switch),
     cmocka_unit_test(test_scale_eta),
     cmocka_unit_test(test_first_step_of_adam),
+    cmocka_unit_test(test_long_run_of_adam),
+    cmocka_unit_test(test_meddling_callback),
     cmocka_unit_test(test_memory_of_an_epoch),
     cmocka_unit_test(test_wrong_shares),
     cmocka_unit_test(test_load_larger_batch),

@@ -2,8 +2,8 @@
  * defined `real`, the type in which it computes, and FN, what stands before a function.
  *
  * A move NAME is two functions: prepare_NAME makes coefficients from scalars and settings, once;
- * each_NAME moves element i and may add to a few sums. A move more is these two and its name in
- * DRO__MOVES (step.h).
+ * each_NAME moves element i and may add to a few sums. A move more is these two, its name in
+ * DRO__MOVES and, if it has sums, in DRO__MOVE_SUMS (step.h).
  *
  * The regulariser is applied last, through its proximal operator  prox(x) = argmin_w |w - x|^2 /
  * 2 + eta r(w):
@@ -105,15 +105,21 @@ FN void prepare_estimate(const dro__step *k, coefs *c)
     c->keep = (real)(k->s->keep * k->s->gain);
 }
 
-FN void each_estimate(float *const *v, const coefs *c, size_t i, int reg, real *sum)
+FN real next_direction(float *const *v, const coefs *c, size_t i, real *sum)
 {
-    (void)reg;
     real g = AT(DRO__G), old = AT(DRO__OLD), was = AT(DRO__D);
     real d = c->gain * g - c->keep * old + c->keep * was;
     sum[0] += d * d;
     sum[1] += (g - old) * (g - old);
     sum[2] += (old - was) * (old - was);
     TO(DRO__D, d);
+    return d;
+}
+
+FN void each_estimate(float *const *v, const coefs *c, size_t i, int reg, real *sum)
+{
+    (void)reg;
+    next_direction(v, c, i, sum);
 }
 
 /* COVER's step: the estimator, and  w <- prox(w - eta (d + decay w)). */
@@ -125,12 +131,8 @@ FN void prepare_storm(const dro__step *k, coefs *c)
 
 FN void each_storm(float *const *v, const coefs *c, size_t i, int reg, real *sum)
 {
-    real g = AT(DRO__G), old = AT(DRO__OLD), was = AT(DRO__D), w = AT(DRO__W);
-    real d = c->gain * g - c->keep * old + c->keep * was, x = w - c->eta * (d + c->decay * w);
-    sum[0] += d * d;
-    sum[1] += (g - old) * (g - old);
-    sum[2] += (old - was) * (old - was);
-    TO(DRO__D, d);
+    real w = AT(DRO__W), d = next_direction(v, c, i, sum);
+    real x = w - c->eta * (d + c->decay * w);
     TO(DRO__W, reg ? prox(c, i, x) : x);
 }
 
@@ -151,15 +153,20 @@ FN void prepare_scale(const dro__step *k, double power1, double power2, coefs *c
     c->epsilon = (real)k->plan.epsilon;
 }
 
+/* The moments of this step, which settle counts. */
+FN void prepare_next(const dro__step *k, double beta2, coefs *c)
+{
+    double power1, power2;
+    next_powers(k, beta2, &power1, &power2);
+    prepare_decays(k, beta2, c);
+    prepare_scale(k, power1, power2, c);
+}
+
 /* AdamW: moments of the gradient, decoupled weight decay; the prox in the metric of the step. */
 FN void prepare_adamw(const dro__step *k, coefs *c)
 {
-    const dro__scalars *s = k->s;
-    double power1 = (s->power1 > 0 ? s->power1 : 1) * k->plan.momentum;
-    double power2 = (s->power2 > 0 ? s->power2 : 1) * k->plan.beta2;
-    prepare_step(k, s->eta, c);
-    prepare_decays(k, k->plan.beta2, c);
-    prepare_scale(k, power1, power2, c);
+    prepare_step(k, k->s->eta, c);
+    prepare_next(k, k->plan.beta2, c);
 }
 
 FN void each_adamw(float *const *v, const coefs *c, size_t i, int reg, real *sum)
@@ -187,11 +194,7 @@ FN void each_adamw(float *const *v, const coefs *c, size_t i, int reg, real *sum
 
 FN void prepare_moments(const dro__step *k, coefs *c)
 {
-    const dro__scalars *s = k->s;
-    double beta2 = second_decay(k), before = s->moments ? 1 : 0;
-    prepare_decays(k, beta2, c);
-    prepare_scale(k, (before > 0 ? s->power1 : 1) * k->plan.momentum,
-                  (before > 0 ? s->power2 : 1) * beta2, c);
+    prepare_next(k, second_decay(k), c);
 }
 
 FN void take_moments(float *const *v, const coefs *c, size_t i, real d, real *sum)
@@ -230,10 +233,10 @@ FN void prepare_storm_moments(const dro__step *k, coefs *c)
 FN void each_storm_moments(float *const *v, const coefs *c, size_t i, int reg, real *sum)
 {
     (void)reg;
-    real unused[DRO__SUMS] = {0};
-    each_estimate(v, c, i, 0, unused);
-    sum[1] += unused[1];
-    sum[2] += unused[2];
+    real all[DRO__SUMS] = {0};
+    next_direction(v, c, i, all);
+    sum[1] += all[1];
+    sum[2] += all[2];
     take_moments(v, c, i, AT(DRO__D), sum);
 }
 

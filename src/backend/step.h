@@ -134,7 +134,7 @@ typedef struct dro__scalars {
     /* moments: products of their decays, how many there were; asc-pg: the beta of z */
     double power1, power2, beta;
     double momentum_kept; /* of the momentum, by this step's limits */
-    double ascent;        /* sam: 1/|G| at w; 0 where G is 0 */
+    double ascent;        /* sam: 1/|G| at w; 0 where |G| is 0 or not finite */
     uint64_t moments;
     /* what a step reports */
     double eta, lambda, a, loss, largest_weight, effective;

@@ -497,6 +497,15 @@ FN void weigh_old(const dro__step *k, double lambda)
     SYNC();
 }
 
+/* After a replacement of w that only a device knows of: this step makes a fresh start. */
+FN void weigh_nothing(const dro__step *k)
+{
+    int first = k->counts[0], n = k->counts[1];
+    EACH (i, n)
+        k->coef[first + i] = 0;
+    SYNC();
+}
+
 FN void weigh_storm(const dro__step *k)
 {
     dro__scalars *s = k->s;
@@ -794,7 +803,10 @@ FN void run_phase(const dro__step *k, dro__phase phase)
         break;
     case DRO__PHASE_OLD:
         begin(k);
-        weigh_old(k, k->s->lambda_before);
+        if (k->s->have)
+            weigh_old(k, k->s->lambda_before);
+        else
+            weigh_nothing(k);
         break;
     case DRO__PHASE_COMPOSITE:
         weigh_composite(k);
@@ -850,6 +862,20 @@ FN double second_decay(const dro__step *k)
     return k->plan.beta2 > 0 ? k->plan.beta2 : 1 - pow(t, -0.9);
 }
 
+/* The products of the moments' decays after the next step. They may underflow to 0. */
+FN void next_powers(const dro__step *k, double beta2, double *power1, double *power2)
+{
+    const dro__scalars *s = k->s;
+    *power1 = (s->moments ? s->power1 : 1) * k->plan.momentum;
+    *power2 = (s->moments ? s->power2 : 1) * beta2;
+}
+
+FN void count_moments(const dro__step *k, double beta2)
+{
+    next_powers(k, beta2, &k->s->power1, &k->s->power2);
+    k->s->moments++;
+}
+
 /* eta for a step p along which the moments were taken (moves.h): p is no longer than `longest`
  * (root mean square), and log_u does not fall by more than `guard`. */
 FN void settle_moments(const dro__step *k, const double *sums)
@@ -872,9 +898,7 @@ FN void settle_moments(const dro__step *k, const double *sums)
     s->eta *= heavy ? 1 : share;
     s->fall = fall * share;
     s->square = fmax(sums[0], 0.0);
-    s->power1 = (s->moments ? s->power1 : 1) * k->plan.momentum;
-    s->power2 = (s->moments ? s->power2 : 1) * second_decay(k);
-    s->moments++;
+    count_moments(k, second_decay(k));
 }
 
 FN void settle(const dro__step *k, const double *sums)
@@ -892,7 +916,6 @@ FN void settle(const dro__step *k, const double *sums)
     } else if (k->plan.move == DRO__MOVE_estimate) {
         observe(s, sums[1], sums[2]);
     } else if (k->plan.move == DRO__MOVE_adamw) {
-        s->power1 = (s->power1 > 0 ? s->power1 : 1) * k->plan.momentum;
-        s->power2 = (s->power2 > 0 ? s->power2 : 1) * k->plan.beta2;
+        count_moments(k, k->plan.beta2);
     }
 }

@@ -21,12 +21,17 @@ struct dro__dual {
     node *nodes;               /* (2 * leaves), root at 1, leaf of block k at leaves + k */
 };
 
+/* One after the last weight of block k. A node's count says the same, but may be a forged one. */
+static int64_t end_of(const dro__dual *t, int64_t k)
+{
+    return (k + 1) * BLOCK < t->n ? (k + 1) * BLOCK : t->n;
+}
+
 static void scan_block(dro__dual *t, int64_t k)
 {
     node *leaf = &t->nodes[t->leaves + k];
-    int64_t from = k * BLOCK, to = from + BLOCK < t->n ? from + BLOCK : t->n;
     *leaf = (node){.low = HUGE_VAL, .second = HUGE_VAL};
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = k * BLOCK; i < end_of(t, k); i++) {
         double x = t->values[i];
         leaf->sum += x;
         leaf->count++;
@@ -71,8 +76,7 @@ static void apply(node *x, double add, double low)
 static void push_block(dro__dual *t, int64_t k)
 {
     node *leaf = &t->nodes[t->leaves + k];
-    int64_t from = k * BLOCK, to = from + BLOCK < t->n ? from + BLOCK : t->n;
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = k * BLOCK; i < end_of(t, k); i++) {
         double x = t->values[i] + leaf->add;
         t->values[i] = x < leaf->low ? leaf->low : x;
     }
@@ -98,7 +102,7 @@ static void shift_raise(dro__dual *t, int64_t k, double add, double floor)
     }
     if (k >= t->leaves) {
         push_block(t, k - t->leaves);
-        for (int64_t i = (k - t->leaves) * BLOCK, j = 0; j < x->count; i++, j++)
+        for (int64_t i = (k - t->leaves) * BLOCK; i < end_of(t, k - t->leaves); i++)
             t->values[i] = fmax(t->values[i] + add, floor);
         scan_block(t, k - t->leaves);
         return;
@@ -207,10 +211,10 @@ int64_t dro__dual_find(const dro__dual *t, double u)
             x = left;
         }
     }
-    int64_t i = (k - t->leaves) * BLOCK, last = i + x.count - 1;
+    int64_t i = (k - t->leaves) * BLOCK, last = end_of(t, k - t->leaves) - 1;
     for (double w; i < last && rest >= (w = weight_in(t, &x, i)); i++)
         rest -= w;
-    return i;
+    return i < t->n ? i : t->n - 1;
 }
 
 void dro__dual_project(dro__dual *t, double floor)

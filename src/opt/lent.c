@@ -27,7 +27,7 @@ static dro_status check_lendable(dro_optimizer *o, const dro__phases *module)
     bool storm = o->cls->step == dro__cover_step && set->form == DRO__FORM_TWO_POINT;
     if (!o->started || o->lent.open)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first, between steps");
-    bool plain = o->cls->step == dro__plain_step && !(set->sam > 0);
+    bool plain = o->cls->step == dro__plain_step;
     if (o->is_composite || !(storm || plain))
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
                          "%s: the caller's steps are for one batch at a time: recover and cover "
@@ -275,7 +275,7 @@ dro_status dro_step_begin(dro_optimizer *o, void *stream, bool *twice)
     int32_t level = l->phases ? l->level : o->s.level;
     l->twice = o->w_old && have && level == o->ticket.level;
     l->open = true;
-    l->weighed = false;
+    l->weighed = 0;
     l->count = 0;
     l->stream = stream;
     o->ticket.drawn = !l->twice;
@@ -319,8 +319,7 @@ static dro_status weigh_on_device(dro_optimizer *o, bool before, const dro_step_
         return dro__fail(o->ctx, DRO_ERR_CALLBACK, "tilt=%s: a batch came without its labels",
                          o->ticket.level == DRO__TILT_CLASS ? "class" : "group");
     dro__phase_batch b = {batch->losses, groups ? batch->labels : NULL, batch->coef, (int)l->count};
-    bool first = !l->weighed;
-    l->weighed = true;
+    bool first = l->weighed == 0;
     o->run.evaluations += l->count;
     dro__phase phase = before ? DRO__PHASE_OLD : o->k.plan.weigh;
     return module_said(o, l->phases->weigh(l->live, phase, first, &b));
@@ -341,9 +340,19 @@ static dro_status take_count(dro_optimizer *o, size_t count)
     return DRO_OK;
 }
 
-static dro_status check_open(dro_optimizer *o)
+/* A step is weighed before its batch moves w: first at the old point, where it has one. */
+static dro_status check_order(dro_optimizer *o, bool before, int weighed)
 {
-    return o->lent.open ? DRO_OK : dro__fail(o->ctx, DRO_ERR_STATE, "call dro_step_begin first");
+    const dro__lent *l = &o->lent;
+    if (!l->open)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_step_begin first");
+    if (before && !l->twice)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "this step evaluates its batch once");
+    if (l->weighed == weighed)
+        return DRO_OK;
+    return dro__fail(o->ctx, DRO_ERR_STATE,
+                     l->twice ? "a step is begin, weigh with before, weigh without, end"
+                              : "a step is begin, weigh, end");
 }
 
 dro_status dro_step_weigh(dro_optimizer *o, bool before, const dro_step_batch *batch)
@@ -351,11 +360,11 @@ dro_status dro_step_weigh(dro_optimizer *o, bool before, const dro_step_batch *b
     if (!o || !batch || !batch->losses || !batch->coef)
         return DRO_ERR_ARGUMENT;
     dro__forget(o->ctx);
-    DRO_TRY(check_open(o));
-    if (before && !o->lent.twice)
-        return dro__fail(o->ctx, DRO_ERR_STATE, "this step evaluates its batch once");
+    DRO_TRY(check_order(o, before, o->lent.twice && !before));
     DRO_TRY(dropped(o, take_count(o, batch->count)));
-    return dropped(o, (o->lent.phases ? weigh_on_device : weigh_on_host)(o, before, batch));
+    dro_status status = (o->lent.phases ? weigh_on_device : weigh_on_host)(o, before, batch);
+    o->lent.weighed++;
+    return dropped(o, status);
 }
 
 static dro_status end_here(dro_optimizer *o)
@@ -378,7 +387,7 @@ dro_status dro_step_end(dro_optimizer *o)
         return DRO_ERR_ARGUMENT;
     dro__forget(o->ctx);
     dro__lent *l = &o->lent;
-    DRO_TRY(check_open(o));
+    DRO_TRY(check_order(o, false, 1 + l->twice));
     if (l->phases)
         DRO_TRY(
             dropped(o, module_said(o, l->phases->move(l->live, on_device(o, o->w_old), l->twice))));

@@ -7,7 +7,8 @@
  *
  * The state is two structs of plain data (dro__run, which the host alone changes, and dro__scalars,
  * which the phases change) and a table of rows (vectors and arrays). Saving and loading, rolling
- * back a step and sending the state to a device walk these and nothing else. A refused step changes
+ * back a step and sending the state to a device walk these; the dual variable of the
+ * primal-dual methods and the exact solvers have an `archive` of their own. A refused step changes
  * nothing: structs and small rows are copied before a step and restored; vectors are written only
  * after every number has been checked. */
 #ifndef DRO_OPT_H
@@ -161,7 +162,7 @@ typedef struct dro__lent {
     double *shares;               /* of the device: (group_capacity) */
     int32_t shares_level;         /* the level that they are of */
     bool open, twice;             /* a step has begun; it evaluates its batch twice */
-    bool weighed;                 /* and has changed the state */
+    int weighed;                  /* how often it was weighed, which changes the state */
     bool have;                    /* there is an estimate, */
     int32_t level;                /* at this level */
     size_t count;                 /* examples of the batch, once they are known */
@@ -183,7 +184,7 @@ typedef struct dro__optimizer_class {
 
     /* (optional) Checks settings against each other, before anything is allocated. */
     dro_status (*check)(dro_optimizer *o);
-    /* Fills o->plan, makes the rows. */
+    /* Fills o->k.plan, makes the rows. */
     dro_status (*start)(dro_optimizer *o);
     void (*stop)(dro_optimizer *o); /* (optional) frees what is not a row */
     /* One update of w. Vectors are written last, when nothing can fail any more. */

@@ -408,13 +408,22 @@ static bool is_positive(double x) /* or 0 */
     return x >= 0 && isfinite(x);
 }
 
+/* The state may be read and changed between steps only. */
+static dro_status check_between(const dro_optimizer *o)
+{
+    dro__forget(o->ctx);
+    if (!o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    return o->stepping || o->lent.open
+               ? dro__fail(o->ctx, DRO_ERR_STATE, "a step is in progress: call this between steps")
+               : DRO_OK;
+}
+
 dro_status dro_optimizer_scale_eta(dro_optimizer *o, double factor)
 {
     if (!o)
         return DRO_ERR_ARGUMENT;
-    dro__forget(o->ctx);
-    if (!o->started)
-        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    DRO_TRY(check_between(o));
     if (!is_positive(factor))
         return dro__fail(o->ctx, DRO_ERR_RANGE, "the factor of eta is %g: expected 0 or more",
                          factor);
@@ -598,7 +607,7 @@ static uint64_t settings_checksum(const dro_optimizer *o)
 static header make_header(const dro_optimizer *o)
 {
     header h = {.magic = "drostat",
-                .version = 5, /* 4: before ema and sam */
+                .version = 6, /* 5: adamw did not count its steps in `moments` */
                 .dim = o->dim,
                 .n = o->n,
                 .settings = settings_checksum(o),
@@ -626,6 +635,7 @@ static bool valid(const dro_optimizer *o, const dro__run *r, const dro__scalars 
     double any[] = {s->log_u,  s->mean_old,   s->fall,       s->loss,   s->threshold, s->off[0],
                     s->off[1], s->off_old[0], s->off_old[1], s->radius, s->value};
     bool good = is_flag(r->waits) && is_flag(r->keep_p) && r->waiting_count <= o->slot_size;
+    good = good && (!r->waits || (r->waiting_count > 0 && s->have));
     good = good && is_positive(r->eta_scale) && is_flag((uint64_t)s->have) &&
            is_flag((uint64_t)s->fresh) && is_flag((uint64_t)s->observed) && s->refused == 0 &&
            s->refused_part == 0;
@@ -688,9 +698,7 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
 {
     if (!o || !buffer)
         return DRO_ERR_ARGUMENT;
-    dro__forget(o->ctx);
-    if (!o->started)
-        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    DRO_TRY(check_between(o));
     uint64_t sum;
     size_t needed = dro_optimizer_state_size(o);
     if (size < needed)
@@ -768,9 +776,7 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
     uint64_t sum;
     if (!o || !buffer)
         return DRO_ERR_ARGUMENT;
-    dro__forget(o->ctx);
-    if (!o->started)
-        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    DRO_TRY(check_between(o));
     DRO_TRY(check_header(o, buffer, size));
     DRO_TRY(check_size(o, size, dro_optimizer_state_size(o)));
     memcpy(&sum, (const char *)buffer + size - sizeof sum, sizeof sum);

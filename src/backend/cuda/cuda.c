@@ -284,11 +284,11 @@ static void move(dro__pool *pool, const dro__step *k, dro__move_kind kind, doubl
     bool done = ended();
     for (int m = 0; m < DRO__SUMS && s; m++)
         sums[m] = done ? s->result[m] : HUGE_VAL;
-    static const dro__vector_role written[] = {DRO__W, DRO__D,      DRO__M,
-                                               DRO__Z, DRO__SECOND, DRO__OUT};
+    static const dro__vector_role written[] = {DRO__W,      DRO__D,   DRO__M,      DRO__Z,
+                                               DRO__SECOND, DRO__OUT, DRO__AVERAGE};
     for (size_t r = 0; r < sizeof written / sizeof written[0] && !done && kind != DRO__MOVE_norm;
          r++)
-        if (k->v[written[r]])
+        if (k->v[written[r]] && (written[r] == DRO__AVERAGE) == (kind == DRO__MOVE_average))
             dro__cuda_poison(k->v[written[r]], k->n);
 }
 
