@@ -245,15 +245,12 @@ FN void prepare_scaled(const dro__step *k, coefs *c)
 {
     prepare_step(k, k->s->eta, c);
     prepare_scale(k, k->s->power1, k->s->power2, c);
-    c->keep = (real)k->s->momentum_kept;
 }
 
 FN void each_scaled(float *const *v, const coefs *c, size_t i, int reg, real *sum)
 {
     (void)sum;
     real w = AT(DRO__W), scale = 1;
-    if (c->keep < 1 && v[DRO__M])
-        TO(DRO__M, c->keep * AT(DRO__M));
     real p = v[DRO__M] ? c->first * AT(DRO__M) : v[DRO__D] ? AT(DRO__D) : AT(DRO__G);
     if (v[DRO__SECOND])
         scale = 1 / (ROOT(AT(DRO__SECOND)) * c->root + c->epsilon);

@@ -33,6 +33,7 @@
 #define DRO__FAR       4.0 /* the most that cvar's threshold should move, in excesses */
 #define DRO__LEAST     1e-4
 #define DRO__TIED      1e3
+#define DRO__LINEAR    8.0 /* how much longer steps of cvar and chi2 may be than those of kl */
 #define DRO__LEAP      0.2 /* the most that a step changes log lambda */
 
 enum { DRO__BISECTIONS = 60, DRO__NEWTONS = 6 };
@@ -46,6 +47,12 @@ FN int has_dual(const dro__step *k)
 FN int is_linear(const dro__step *k)
 {
     return has_dual(k) && !by_group(k) && k->plan.objective != DRO__OBJECTIVE_KL_RADIUS;
+}
+
+/* eta over the largest one so far */
+FN double eta_share(const dro__step *k)
+{
+    return k->s->eta_most > 0 ? fmin(k->ticket->eta / k->s->eta_most, 1.0) : 0;
 }
 
 FN double limited(double x, double most)
@@ -152,9 +159,7 @@ FN void dual_off(const dro__step *k, const dual_means *m, double *off)
 
 FN double dual_rate(const dro__step *k)
 {
-    const dro__scalars *s = k->s;
-    double share = s->eta_most > 0 ? k->ticket->eta / s->eta_most : 0;
-    return fmax(DRO__DUAL_RATE * sqrt(share), 1 / ((double)s->duals + 1));
+    return fmax(DRO__DUAL_RATE * sqrt(eta_share(k)), 1 / ((double)k->s->duals + 1));
 }
 
 /* The averages take in a batch; by one thread. */
@@ -177,9 +182,7 @@ FN void dual_note(const dro__step *k, const dual_means *m, double rate)
 
 FN double ramp(const dro__step *k)
 {
-    const dro__scalars *s = k->s;
-    double share = s->eta_most > 0 ? k->ticket->eta / s->eta_most : 0;
-    return k->plan.argument * fmax(DRO__NARROW, DRO__WIDE * fmin(share, 1.0)) * s->excess;
+    return k->plan.argument * fmax(DRO__NARROW, DRO__WIDE * eta_share(k)) * k->s->excess;
 }
 
 FN void set_lambda(const dro__step *k, double by)

@@ -133,8 +133,8 @@ typedef struct dro__scalars {
     double fall;   /* how much that step should have lowered log_u, to first order */
     /* moments: products of their decays, how many there were; asc-pg: the beta of z */
     double power1, power2, beta;
-    double momentum_kept; /* of the momentum, by this step's limits */
-    double ascent;        /* sam: 1/|G| at w; 0 where |G| is 0 or not finite */
+    double shortened; /* momentum without a scale: the share of eta that the limits leave */
+    double ascent;    /* sam: 1/|G| at w; 0 where |G| is 0 or not finite */
     uint64_t moments;
     /* what a step reports */
     double eta, lambda, a, loss, largest_weight, effective;

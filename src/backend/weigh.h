@@ -74,15 +74,24 @@ FN double prior(const dro__step *k, int g)
 
 #include "objectives.h"
 
-/* lambda of this step; of an objective without one, what has its place in bounds of a step. Groups
- * tie at the minimum of an objective with kinks, where their lambda is 0: no bound there. */
+/* lambda of this step; of an objective without one, what has its place in bounds of a step. Where
+ * losses tie, as before training, that is 0: then it is a share of their size, so that no step is
+ * bounded to nothing. Groups tie at the minimum, too; for examples the share falls with eta. The
+ * weights of cvar and chi2 grow linearly with a loss, those of the others exponentially: longer
+ * steps are safe, but for COVER's recursion over groups. */
 FN double lambda_of(const dro__step *k)
 {
     const dro__scalars *s = k->s;
     if (!has_dual(k))
         return k->ticket->lambda;
     double lambda = k->plan.objective == DRO__OBJECTIVE_CVAR ? s->excess : s->multiplier;
-    return by_group(k) ? fmax(lambda, DRO__TIED * s->least) : lambda;
+    if (k->plan.objective == DRO__OBJECTIVE_KL_RADIUS && !by_group(k))
+        return lambda;
+    lambda = fmax(lambda, DRO__TIED * s->least * (by_group(k) ? 1 : eta_share(k)));
+    return k->plan.objective == DRO__OBJECTIVE_KL_RADIUS ||
+                   (by_group(k) && k->plan.weigh == DRO__PHASE_STORM)
+               ? lambda
+               : DRO__LINEAR * lambda;
 }
 
 /* ---- examples ---- */
@@ -876,6 +885,8 @@ FN void count_moments(const dro__step *k, double beta2)
     k->s->moments++;
 }
 
+#define DRO__SLOWLY 5.0 /* over so many times the memory of the momentum */
+
 /* eta for a step p along which the moments were taken (moves.h): p is no longer than `longest`
  * (root mean square), and log_u does not fall by more than `guard`. */
 FN void settle_moments(const dro__step *k, const double *sums)
@@ -892,10 +903,15 @@ FN void settle_moments(const dro__step *k, const double *sums)
         double change = s->eta * sqrt(k->counts[0] * sums[1]) / s->lambda;
         share = change * share > 1 ? 1 / change : share;
     }
-    /* What a heavy batch has over is forgotten: later batches, without its examples, would not
-     * limit the momentum that it leaves. */
-    s->momentum_kept = heavy ? share : 1;
-    s->eta *= heavy ? 1 : share;
+    if (heavy) {
+        /* The momentum that a heavy batch leaves must not meet long steps either, and all batches
+         * take steps of about the same length: shortened alone, the heavy ones, which are those
+         * with rare examples, would count too little. So eta recovers slowly. */
+        double before = s->moments ? s->shortened : 1, back = (1 - k->plan.momentum) / DRO__SLOWLY;
+        share = fmin(share, before + back * (1 - before));
+        s->shortened = share;
+    }
+    s->eta *= share;
     s->fall = fall * share;
     s->square = fmax(sums[0], 0.0);
     count_moments(k, second_decay(k));

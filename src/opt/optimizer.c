@@ -631,7 +631,7 @@ static bool valid(const dro_optimizer *o, const dro__run *r, const dro__scalars 
                          s->log_u_lambda, s->gain,   s->keep,   s->largest_weight, s->effective,
                          s->multiplier,   s->slope,  s->excess, s->least,          s->eta_most,
                          s->ascent};
-    double shares[] = {s->keep, s->a, s->power1, s->power2, s->beta, s->momentum_kept};
+    double shares[] = {s->keep, s->a, s->power1, s->power2, s->beta, s->shortened};
     double any[] = {s->log_u,  s->mean_old,   s->fall,       s->loss,   s->threshold, s->off[0],
                     s->off[1], s->off_old[0], s->off_old[1], s->radius, s->value};
     bool good = is_flag(r->waits) && is_flag(r->keep_p) && r->waiting_count <= o->slot_size;

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 RATE, WIDE, NARROW, NEAR, FAR = 0.1, 0.2, 0.01, 0.5, 4
-LEAST, LEAP, TIED = 1e-4, 0.2, 1e3
+LEAST, LEAP, TIED, LINEAR = 1e-4, 0.2, 1e3, 8
 
 
 def bisect(f, low, high):
@@ -50,7 +50,10 @@ class Scalars:
         if not self.count:
             return None
         lam = self.excess if self.kind == "cvar" else self.multiplier
-        return max(lam, TIED * self.least) if self.groups else lam
+        if self.kind != "kl-radius" or self.groups:
+            lam = max(lam, TIED * self.least * (1 if self.groups else self.share))
+        slow = self.kind == "kl-radius" or self.groups and self.run.case.optimizer in ("cover", "recover")
+        return lam if slow else LINEAR * lam
 
     def eta(self):
         return self.run.eta(self.t) * self.run.stretch
@@ -156,6 +159,7 @@ class DualExamples(Scalars):
 
     def ready(self, losses):
         self.p = np.full(len(losses), 1 / len(losses))
+        self.share = min(1, self.eta() / self.most) if self.most else 1
         if not self.count:
             self.begin(losses, self.p)
             self.log_u = None

@@ -565,7 +565,7 @@ class Moments:
     """Momentum and preconditioner: the scaled step p, and eta as p limits it."""
     def __init__(self, run):
         s = self.s = run.s
-        self.run, self.m, self.v, self.c1, self.c2, self.t = run, 0, 0, 1, 1, 0
+        self.run, self.m, self.v, self.c1, self.c2, self.t, self.shortened = run, 0, 0, 1, 1, 0, 1
         self.b1 = s.momentum or (0.9 if s.precondition == "adam" else 0)
 
     def take(self, d, g, eta, lam):
@@ -586,10 +586,10 @@ class Moments:
             second = self.v / (1 - self.c2) if s.precondition != "none" else g * g
             change = eta * math.sqrt(s.batch * (self.p ** 2 * second).sum()) / lam
             share = 1 / change if change * share > 1 else share
+        if heavy:  # eta recovers slowly
+            share = min(share, self.shortened + (1 - self.b1) / 5 * (1 - self.shortened))
+            self.shortened = share
         self.fall = fall * share
-        if heavy:  # what is over is forgotten
-            self.m, self.p = share * self.m, share * self.p
-            return eta
         return eta * share
 
     def step(self, w, eta):
