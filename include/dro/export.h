@@ -9,12 +9,18 @@ extern "C" {
 #endif
 
 /* Reads the weights file of a run and writes its model as ONNX (opset 17), for batches of any size.
- * Inputs: images are `pixels` (batch, channels, height, width), 0 to 255; the model normalises
- * them. A table has one input (batch, 1) for each of its columns, a text as in the file or a number
- * (NaN: missing); the model encodes them. Other rows are `features` (batch, features). Outputs of a
- * model with classes: `probabilities` (batch, classes), as defined by the loss that it was trained
- * with, and `label` (batch), the name of the most probable class. Output of a model of a
- * real-valued target: `value` (batch, 1). Sparse rows are DRO_ERR_UNSUPPORTED. */
+ * Outputs of a model with classes: `probabilities` (batch, classes), as defined by the loss that it
+ * was trained with, and `label` (batch), the name of the most probable class. Output of a model of
+ * a real-valued target: `value` (batch, 1). Inputs:
+ *
+ * Images are `pixels` (batch, channels, height, width), 0 to 255; the model normalises them.
+ *
+ * A table has one input (batch, 1) for each of its columns, a text as in the file or a number (NaN:
+ * missing); the model encodes them. An input has the column's name in the header or, where that is
+ * empty, label, probabilities, value, column.NUMBER, begins with dro/ or is that of several
+ * columns, column.K: K is the column's place in the file, from 1.
+ *
+ * Other rows are `features` (batch, features). Sparse rows are DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *path);
 
 /* Writes a PyTorch module for the same weights file: Python source whose load() reads the tensors

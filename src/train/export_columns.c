@@ -152,27 +152,85 @@ static dro_status words(dro_context *ctx, dro__buffer *graph, const dro__kept *k
     return DRO_OK;
 }
 
+/* ---- the names of the inputs ---- */
+
+/* Whether column k can have this name outside: it is none of an output or of the inside, and not
+ * that of another column without a name. */
+static bool usable(const char *name, size_t k)
+{
+    static const char *const taken[] = {"", "label", "probabilities", "value"};
+    char own[NAME];
+    for (size_t t = 0; t < sizeof taken / sizeof taken[0]; t++)
+        if (strcmp(name, taken[t]) == 0)
+            return false;
+    bool numbered = strncmp(name, "column.", 7) == 0 && !name[7 + strspn(name + 7, "0123456789")];
+    return strncmp(name, "dro/", 4) != 0 && (!numbered || !strcmp(name, one(own, "column", k + 1)));
+}
+
+/* counts[k]: how many columns have the name of column k. */
+static dro_status count_names(dro_context *ctx, const dro__kept *kept, int32_t *counts)
+{
+    size_t columns = kept->columns.count;
+    dro__names all = {0};
+    int32_t *number = dro__alloc(columns + 1, sizeof *number), *of = NULL;
+    dro_status status = number ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory");
+    for (size_t k = 0; status == DRO_OK && k < columns; k++)
+        if (!kept->columns.at[k].left_out)
+            status = dro__names_add(ctx, &all, kept->names[k], strlen(kept->names[k]), &number[k]);
+    if (status == DRO_OK && !(of = dro__alloc(all.count + 1, sizeof *of)))
+        status = dro__fail(ctx, DRO_ERR_MEMORY, "no memory");
+    for (size_t k = 0; status == DRO_OK && k < columns; k++)
+        of[number[k]] += !kept->columns.at[k].left_out;
+    for (size_t k = 0; status == DRO_OK && k < columns; k++)
+        counts[k] = of[number[k]];
+    dro__names_free(&all);
+    dro__free(number);
+    dro__free(of);
+    return status;
+}
+
+/* ---- all columns ---- */
+
+static dro_status column(dro_context *ctx, dro__buffer *graph, const dro__kept *kept, size_t k,
+                         bool alone, const char *to)
+{
+    const dro__column *c = &kept->columns.at[k];
+    const char *name = kept->names[k];
+    char own[NAME];
+    dro__buffer input = {0};
+    if (!alone || !usable(name, k))
+        name = one(own, "column", k + 1);
+    dro__buffer_print(&input, ":%s", name);
+    dro_status status = DRO_OK;
+    if (input.failed)
+        status = dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the columns");
+    else if (c->numeric)
+        number(graph, c, input.bytes, k, to);
+    else
+        status = words(ctx, graph, kept, k, input.bytes, to);
+    dro__buffer_free(&input);
+    return status;
+}
+
 static dro_status columns(dro_context *ctx, dro__buffer *graph, const dro__kept *kept)
 {
     size_t count = kept->columns.count, used = 0;
     char(*names)[NAME] = dro__alloc(count + 1, sizeof *names);
     const char **list = dro__alloc(count + 1, sizeof *list);
-    dro_status status = names && list ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory");
+    int32_t *counts = dro__alloc(count + 1, sizeof *counts);
+    dro_status status =
+        names && list && counts ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory");
+    if (status == DRO_OK)
+        status = count_names(ctx, kept, counts);
     scalar(graph, "limit", DRO__LIMIT);
     scalar(graph, "limit_twice", 2 * DRO__LIMIT);
     scalar(graph, "limit_squared", DRO__LIMIT * DRO__LIMIT);
     dro__onnx_constant(graph, "off_on", DRO__INTS(2), 1, (float[]){0, 1});
     for (size_t k = 0; status == DRO_OK && k < count; k++) {
-        const dro__column *c = &kept->columns.at[k];
-        char fallback[NAME];
-        const char *input = kept->names[k][0] ? kept->names[k] : one(fallback, "column", k + 1);
-        if (c->left_out)
+        if (kept->columns.at[k].left_out)
             continue;
         list[used++] = one(names[k], "feature", k);
-        if (c->numeric)
-            number(graph, c, input, k, names[k]);
-        else
-            status = words(ctx, graph, kept, k, input, names[k]);
+        status = column(ctx, graph, kept, k, counts[k] == 1, names[k]);
     }
     if (status == DRO_OK) {
         dro__buffer axis = {0};
@@ -181,6 +239,7 @@ static dro_status columns(dro_context *ctx, dro__buffer *graph, const dro__kept 
     }
     dro__free(names);
     dro__free(list);
+    dro__free(counts);
     return status;
 }
 

@@ -60,7 +60,7 @@ static dro_status scaled_rows(exporter *e, const char *kept)
     float limit[] = {DRO__LIMIT, 2 * DRO__LIMIT, DRO__LIMIT * DRO__LIMIT};
     dro__onnx_constant(g, "centre", shape, 2, s.centre);
     dro__onnx_constant(g, "factor", shape, 2, s.factor);
-    node(e, "Sub", DRO__NAMES("features", "centre"), "away");
+    node(e, "Sub", DRO__NAMES(":features", "centre"), "away");
     node(e, "Mul", DRO__NAMES("away", "factor"), s.limited ? "scaled" : "rows");
     if (s.limited) {
         dro__onnx_constant(g, "limit", DRO__INTS(1, 1), 2, &limit[0]);
@@ -85,22 +85,22 @@ static dro_status input(exporter *e, const char **name)
     const dro_model_shape *s = &a->shape;
     bool columns = false;
     if (a->has_normal && s->channels <= 3) {
-        dro__onnx_input(&e->graph, "pixels", DRO__ONNX_FLOAT,
+        dro__onnx_input(&e->graph, ":pixels", DRO__ONNX_FLOAT,
                         DRO__INTS(s->channels, s->height, s->width), 3);
-        affine(e, "pixels", "normalised", a->normal.scale, a->normal.shift, s->channels);
+        affine(e, ":pixels", "normalised", a->normal.scale, a->normal.shift, s->channels);
         *name = "normalised";
         return DRO_OK;
     }
     DRO_TRY(dro__export_columns(e->ctx, a->encoding, &e->graph, &columns));
     const char *kept = columns ? NULL : dro__rows_kept(a->encoding);
     kept = kept && strncmp(kept, "scale ", 6) == 0 ? kept : NULL;
-    *name = kept ? "rows" : "features";
+    *name = kept ? "rows" : columns ? "features" : ":features";
     if (columns)
         return DRO_OK;
     if (s->height == 1 && s->width == 1)
-        dro__onnx_input(&e->graph, "features", DRO__ONNX_FLOAT, DRO__INTS(s->channels), 1);
+        dro__onnx_input(&e->graph, ":features", DRO__ONNX_FLOAT, DRO__INTS(s->channels), 1);
     else
-        dro__onnx_input(&e->graph, "features", DRO__ONNX_FLOAT,
+        dro__onnx_input(&e->graph, ":features", DRO__ONNX_FLOAT,
                         DRO__INTS(s->channels, s->height, s->width), 3);
     return kept ? scaled_rows(e, kept) : DRO_OK;
 }
@@ -310,7 +310,7 @@ static void shares(exporter *e, const char *from)
     node(e, "ReduceSum", DRO__NAMES(from, "classes_axis"), "all_shares");
     node(e, "Equal", DRO__NAMES("all_shares", "nothing"), "no_share");
     node(e, "Div", DRO__NAMES(from, "all_shares"), "share");
-    node(e, "Where", DRO__NAMES("no_share", "same_share", "share"), "probabilities");
+    node(e, "Where", DRO__NAMES("no_share", "same_share", "share"), ":probabilities");
 }
 
 /* The shift that gives the probabilities the training data's prior: added to logits or, with by =
@@ -355,7 +355,7 @@ static const char *decisive(exporter *e, const char *logits)
         dro__onnx_constant(&e->graph, "far", shape, 2, far);
         dro__onnx_constant(&e->graph, "threshold", shape, 2, from);
         node(e, "Mul", DRO__NAMES(logits, "others"), "logits_of_others");
-        node(e, "Mul", DRO__NAMES("probabilities", "far"), "rare_far");
+        node(e, "Mul", DRO__NAMES(":probabilities", "far"), "rare_far");
         node(e, "Add", DRO__NAMES("rare_far", "threshold"), "rare_from");
         node(e, "Add", DRO__NAMES("logits_of_others", "rare_from"), "decisive");
     }
@@ -376,8 +376,8 @@ static dro_status output(exporter *e, const char *logits)
         dro__onnx_constant(&e->graph, "target_scale", DRO__INTS(1, 1), 2, &numbers[0]);
         dro__onnx_constant(&e->graph, "target_centre", DRO__INTS(1, 1), 2, &numbers[1]);
         node(e, "Mul", DRO__NAMES(logits, "target_scale"), "measured");
-        node(e, "Add", DRO__NAMES("measured", "target_centre"), "value");
-        dro__onnx_output(&e->graph, "value", DRO__ONNX_FLOAT, DRO__INTS(a->shape.outputs), 1);
+        node(e, "Add", DRO__NAMES("measured", "target_centre"), ":value");
+        dro__onnx_output(&e->graph, ":value", DRO__ONNX_FLOAT, DRO__INTS(a->shape.outputs), 1);
         return DRO_OK;
     }
     switch (dro__net_losses[e->net->graph.loss].link) {
@@ -392,16 +392,16 @@ static dro_status output(exporter *e, const char *logits)
     default:
         dro__onnx_int(&axis, "axis", 1);
         dro__onnx_node(&e->graph, "Softmax", DRO__NAMES(with_prior(e, logits, "Add")),
-                       "probabilities", &axis);
+                       ":probabilities", &axis);
     }
     dro__onnx_int(&best, "axis", 1);
     dro__onnx_int(&best, "keepdims", 0);
     dro__onnx_node(&e->graph, "ArgMax", DRO__NAMES(decisive(e, logits)), "best", &best);
     dro__onnx_constant_texts(&e->graph, "class_names", (const char *const *)a->names,
                              (size_t)a->classes);
-    node(e, "Gather", DRO__NAMES("class_names", "best"), "label");
-    dro__onnx_output(&e->graph, "probabilities", DRO__ONNX_FLOAT, DRO__INTS(a->classes), 1);
-    dro__onnx_output(&e->graph, "label", DRO__ONNX_STRING, NULL, 0);
+    node(e, "Gather", DRO__NAMES("class_names", "best"), ":label");
+    dro__onnx_output(&e->graph, ":probabilities", DRO__ONNX_FLOAT, DRO__INTS(a->classes), 1);
+    dro__onnx_output(&e->graph, ":label", DRO__ONNX_STRING, NULL, 0);
     return DRO_OK;
 }
 

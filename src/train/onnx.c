@@ -47,6 +47,21 @@ static void put_text(dro__buffer *b, int field, const char *text)
     put_bytes(b, field, text, strlen(text));
 }
 
+/* The name of a value in the graph (onnx.h). */
+static void put_name(dro__buffer *b, int field, const char *name)
+{
+    static const char inside[] = "dro/";
+    size_t size = sizeof inside - 1, length = strlen(name);
+    if (*name == ':') {
+        put_bytes(b, field, name + 1, length - 1);
+        return;
+    }
+    varint(b, (uint64_t)field << 3 | LENGTH);
+    varint(b, size + length);
+    dro__buffer_bytes(b, inside, size);
+    dro__buffer_bytes(b, name, length);
+}
+
 /* Takes the inner message and frees it. */
 static void put_message(dro__buffer *b, int field, dro__buffer *inner)
 {
@@ -113,9 +128,9 @@ void dro__onnx_node(dro__buffer *graph, const char *op, const char *const *input
     dro__buffer node = {0};
     bool ml = strncmp(op, "ml:", 3) == 0;
     for (; *inputs; inputs++)
-        put_text(&node, NODE_INPUT, *inputs);
-    put_text(&node, NODE_OUTPUT, output);
-    put_text(&node, NODE_NAME, output);
+        put_name(&node, NODE_INPUT, *inputs);
+    put_name(&node, NODE_OUTPUT, output);
+    put_name(&node, NODE_NAME, output);
     put_text(&node, NODE_OP, ml ? op + 3 : op);
     if (attributes) {
         dro__buffer_bytes(&node, attributes->bytes ? attributes->bytes : "", attributes->size);
@@ -133,7 +148,7 @@ static dro__buffer tensor(const char *name, int kind, const int64_t *shape, int 
     for (int k = 0; k < rank; k++)
         put_int(&t, TENSOR_DIM, shape[k]);
     put_int(&t, TENSOR_KIND, kind);
-    put_text(&t, TENSOR_NAME, name);
+    put_name(&t, TENSOR_NAME, name);
     return t;
 }
 
@@ -182,7 +197,7 @@ static void put_value(dro__buffer *graph, int field, const char *name, int kind,
     put_int(&about, 1, kind);
     put_message(&about, 2, &dims);
     put_message(&type, 1, &about);
-    put_text(&value, 1, name);
+    put_name(&value, 1, name);
     put_message(&value, 2, &type);
     put_message(graph, field, &value);
 }

@@ -19,7 +19,10 @@ void dro__onnx_texts(dro__buffer *attributes, const char *name, const char *cons
                      size_t count);
 
 /* Parts of a graph, in any order; nodes after those that they read. inputs: up to NULL. attributes:
- * taken and freed, NULL for none. An operator with a ':' is of the domain ai.onnx.ml: "ml:Name". */
+ * taken and freed, NULL for none. An operator with a ':' is of the domain ai.onnx.ml: "ml:Name".
+ *
+ * ":NAME" is an input or an output of the graph, which is called NAME. What has no ':' is inside of
+ * it and called dro/NAME: no column of a table can have the name of a constant. */
 void dro__onnx_node(dro__buffer *graph, const char *op, const char *const *inputs,
                     const char *output, dro__buffer *attributes);
 void dro__onnx_constant(dro__buffer *graph, const char *name, const int64_t *shape, int rank,

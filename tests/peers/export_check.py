@@ -219,6 +219,27 @@ def made_up_table(work, loss, target):
     return result.report()
 
 
+def odd_names(work):
+    """Columns that are called as the graph's own values are, twice the same or not at all; one row at a time too."""
+    random.seed(3)
+    names = ["limit", "missing.0", "off_on", "label", "probabilities", "value", "features", "fc.weight", "a", "a", "", "y"]
+    rows = [[f"{random.gauss(k, 2):.4f}" for k in range(11)] for _ in range(200)]
+    run, path, fine = f"{work}/odd", f"{work}/odd.csv", True
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([names, *([*r, "yes" if float(r[0]) + float(r[8]) > 8 else "no"] for r in rows)])
+    dro("train", "--data", f"csv:{path},label=y,header=yes", "--epochs", 3, "--out", run)
+    session = exported(run)
+    inputs = [entry.name for entry in onnx.load(f"{run}/model.onnx").graph.input]
+    for count in 1, 40:
+        with open(path, "w", newline="") as file:
+            csv.writer(file).writerows([names[:-1], *rows[:count]])
+        result = Comparison("table, odd names", f"made up, {count} rows", run, {"onnx": session}, 2)
+        result.add({n: np.array([[float(r[k])] for r in rows[:count]], np.float32) for k, n in enumerate(inputs)},
+                   f"csv:{path},header=yes")
+        fine &= result.report()
+    return fine
+
+
 def adult(work):
     run, path = f"{work}/adult", f"{args.adult}/adult-test.csv"
     dro("train", "--data", f"csv:{args.adult}/adult-train.csv,label=15,test={path}", "--epochs", 1, "--out", run)
@@ -249,6 +270,7 @@ def main():
                 for loss, target in (("cross-entropy", "classes"), ("logistic", "classes"), ("squared", "classes"),
                                      ("squared", "real")):
                     fine &= made_up_table(work, loss, target)
+                fine &= odd_names(work)
             elif name == "adult" and args.adult:
                 fine &= adult(work)
             else:
