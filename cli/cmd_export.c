@@ -1,7 +1,78 @@
 /* dro export: a trained model for other programs. */
+#define _GNU_SOURCE /* realpath, asprintf */
 #include "cli.h"
 
 #include <dro/export.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Where a file is or will be, without links and dots; NULL: there is no such folder. */
+static char *place_of(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *place = realpath(path, NULL), *above = NULL, *folder = NULL;
+    if (place || asprintf(&above, "%.*s.", (int)(name - path), path) < 0)
+        return place;
+    folder = realpath(above, NULL);
+    if (folder && asprintf(&place, "%s/%s", folder, name) < 0)
+        place = NULL;
+    free(above);
+    free(folder);
+    return place;
+}
+
+/* Whether a file can be made there, or a device or pipe written to; otherwise errno says why. */
+static bool can_write(char *place)
+{
+    struct stat about;
+    char *slash = place ? strrchr(place, '/') : NULL;
+    if (!slash)
+        return false;
+    if (stat(place, &about) == 0 && !S_ISREG(about.st_mode)) {
+        errno = EISDIR;
+        return !S_ISDIR(about.st_mode) && access(place, W_OK) == 0;
+    }
+    char first = slash[1];
+    slash[1] = '\0';
+    bool fine = access(place, W_OK) == 0;
+    slash[1] = first;
+    return fine;
+}
+
+/* An output of that name must be a file that can be written and is not the input: nothing is
+ * written when the second one is refused. */
+static int check_out(const cli_args *args, const char *name, char **place)
+{
+    const char *out = cli_text(args, name);
+    *place = NULL;
+    if (!out)
+        return 0;
+    if (!*out)
+        return cli_usage("export: --%s needs a file", name);
+    if (cli_same_file(cli_text(args, "weights"), out))
+        return cli_fail("%s is the input: write the model to another file", out);
+    *place = place_of(out);
+    return can_write(*place) ? 0 : cli_fail("%s: cannot write it: %s", out, strerror(errno));
+}
+
+static int check_outs(const cli_args *args)
+{
+    const char *onnx = cli_text(args, "onnx"), *torch = cli_text(args, "torch");
+    char *places[2] = {NULL, NULL};
+    int status = check_out(args, "onnx", &places[0]);
+    if (status == 0)
+        status = check_out(args, "torch", &places[1]);
+    bool alike = places[0] && places[1] && strcmp(places[0], places[1]) == 0;
+    if (status == 0 && onnx && torch &&
+        (cli_same_file(onnx, torch) || (alike && access(onnx, F_OK) != 0)))
+        status = cli_fail("%s is the file of --onnx: write the module to another file", torch);
+    free(places[0]);
+    free(places[1]);
+    return status;
+}
 
 static int run(const cli_args *args)
 {
@@ -11,6 +82,9 @@ static int run(const cli_args *args)
         return cli_usage("export: --%s is missing: usage: dro export --weights FILE "
                          "--onnx OUT.onnx or --torch OUT.py",
                          weights ? "onnx or --torch" : "weights");
+    int wrong = check_outs(args);
+    if (wrong)
+        return wrong;
     dro_context *ctx = cli_context(args);
     if (!ctx)
         return 1;

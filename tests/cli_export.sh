@@ -35,6 +35,32 @@ cmp model.onnx again.onnx || fail "the same model gives other bytes"
 run 1 export --weights $w --onnx nowhere/model.onnx
 has "nowhere/model.onnx" err
 
+# The weights are not replaced, whatever they are called, and nothing is written where one of the files cannot be.
+cp $w kept && ln -s "$w" link && ln $w hard || exit 1
+for out in $w ./$w link hard; do
+    run 1 export --weights $w --onnx $out
+    has "$out is the input: write the model to another file" err
+    run 1 export --weights $w --onnx new.onnx --torch $out
+    has "$out is the input" err
+    run 1 export --weights link --torch $out
+    has "$out is the input" err
+done
+cmp kept $w || fail "the weights were replaced"
+for out in new ./new run/../new; do
+    run 1 export --weights $w --onnx new --torch $out
+    has "$out is the file of --onnx: write the module to another file" err
+done
+for out in nowhere/new.py run; do
+    run 1 export --weights $w --onnx new --torch $out
+    has "$out: cannot write it" err
+done
+run 2 export --weights $w --onnx ''
+has "export: --onnx needs a file" err
+run 2 export --weights $w --onnx new --torch ''
+has "export: --torch needs a file" err
+[ ! -e new ] && [ ! -e new.onnx ] || fail "a file without the other"
+run 0 export --weights $w --onnx /dev/null --torch /dev/null
+
 # For PyTorch: every tensor of the weights file is that of a layer, and nothing in a name is code.
 run 0 export --weights $w --torch model.py
 has "wrote model.py"
