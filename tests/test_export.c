@@ -10,6 +10,7 @@
 
 typedef struct message {
     const unsigned char *at, *end;
+    uint64_t value; /* of a field that is a number, without bytes */
 } message;
 
 static uint64_t take_varint(message *m)
@@ -24,26 +25,24 @@ static uint64_t take_varint(message *m)
     return value;
 }
 
-/* The next field that has a length; false at the end. */
 static bool take_field(message *m, int *field, message *inner)
 {
-    while (m->at < m->end) {
-        uint64_t key = take_varint(m);
-        *field = (int)(key >> 3);
-        if ((key & 7) == 0) {
-            take_varint(m);
-        } else if ((key & 7) == 5) {
-            m->at += 4;
-        } else {
-            assert_int_equal(key & 7, 2);
-            uint64_t size = take_varint(m);
-            assert_true(size <= (uint64_t)(m->end - m->at));
-            *inner = (message){m->at, m->at + size};
-            m->at += size;
-            return true;
-        }
+    if (m->at == m->end)
+        return false;
+    uint64_t key = take_varint(m), size = 4;
+    *field = (int)(key >> 3);
+    *inner = (message){0};
+    if ((key & 7) == 0) {
+        inner->value = take_varint(m);
+        return true;
     }
-    return false;
+    assert_true((key & 7) == 5 || (key & 7) == 2);
+    if ((key & 7) == 2)
+        size = take_varint(m);
+    assert_true(size <= (uint64_t)(m->end - m->at));
+    *inner = (message){m->at, m->at + size, 0};
+    m->at += size;
+    return true;
 }
 
 /* ---- a graph ---- */
@@ -55,11 +54,13 @@ enum {
     GRAPH_INPUT = 11,
     GRAPH_OUTPUT = 12
 };
+enum { FLOAT = 1, STRING = 8, DOUBLE = 11 }; /* kinds of elements */
 enum { MOST = 400, LONGEST = 80 };
 
 typedef struct graph {
     size_t made, inputs; /* names of values: inputs first, then constants and what nodes write */
     char names[MOST][LONGEST];
+    int kind[MOST]; /* of inputs and constants */
     size_t outputs;
     char output[4][LONGEST];
 } graph;
@@ -75,13 +76,24 @@ static void name_of(message m, int wanted, char to[LONGEST])
             snprintf(to, LONGEST, "%.*s", (int)(inner.end - inner.at), (const char *)inner.at);
 }
 
+/* The number at the end of a path of fields. */
+static int number_at(message m, const int *path)
+{
+    int field, found = 0;
+    message inner;
+    while (take_field(&m, &field, &inner))
+        if (field == *path)
+            found = path[1] ? number_at(inner, path + 1) : (int)inner.value;
+    return found;
+}
+
 /* Reads a file that was exported, and checks that no two of its values have the same name, and that
  * only those inside begin with dro/. */
 static void read_graph(const char *name, graph *g)
 {
     size_t size;
     char *bytes = slurp(".", name, &size);
-    message file = {(unsigned char *)bytes, (unsigned char *)bytes + size}, model = {0}, inner;
+    message file = {(unsigned char *)bytes, (unsigned char *)bytes + size, 0}, model = {0}, inner;
     int field, sorts[] = {GRAPH_INPUT, GRAPH_INITIALIZER, GRAPH_NODE, GRAPH_OUTPUT};
     *g = (graph){0};
     while (take_field(&file, &field, &inner))
@@ -94,6 +106,9 @@ static void read_graph(const char *name, graph *g)
                 continue;
             name_of(inner, field == GRAPH_NODE ? 2 : field == GRAPH_INITIALIZER ? 8 : 1, to);
             assert_true(*to);
+            if (field == GRAPH_INPUT || field == GRAPH_INITIALIZER)
+                g->kind[g->made] = number_at(inner, field == GRAPH_INPUT ? (int[]){2, 1, 1, 0} //
+                                                                         : (int[]){2, 0});
             if (field == GRAPH_OUTPUT)
                 g->outputs++;
             else
@@ -188,10 +203,26 @@ static void test_names(void **state)
     test_free(g);
 }
 
+/* Numbers of a table are double, and what is subtracted from them; those of rows are float. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    graph *g = test_malloc(sizeof *g);
+    export_columns("a,b,c", 3, "", g);
+    static const int kinds[] = {DOUBLE, STRING, DOUBLE};
+    for (size_t k = 0; k < 3; k++)
+        assert_int_equal(g->kind[k], kinds[k]);
+    for (size_t k = 0; k < g->made; k++)
+        if (!strncmp(g->names[k], "dro/centre", 10) || !strncmp(g->names[k], "dro/factor", 10))
+            assert_int_equal(g->kind[k], DOUBLE);
+    test_free(g);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_train, teardown)
 
 static const struct CMUnitTest tests[] = {
     TEST(test_names),
+    TEST(test_kinds),
 };
 
 CHECK_MAIN(tests)

@@ -15,10 +15,12 @@ extern "C" {
  *
  * Images are `pixels` (batch, channels, height, width), 0 to 255; the model normalises them.
  *
- * A table has one input (batch, 1) for each of its columns, a text as in the file or a number (NaN:
- * missing); the model encodes them. An input has the column's name in the header or, where that is
- * empty, label, probabilities, value, column.NUMBER, begins with dro/ or is that of several
- * columns, column.K: K is the column's place in the file, from 1.
+ * A table has one input (batch, 1) for each of its columns, which the model encodes: a text as in
+ * the file, without blanks around it, or a double: a number without a unit or separators of
+ * thousands, a date as days since 1970-01-01, NaN where the value is missing. An input has the
+ * column's name in the header or, where that is empty, label, probabilities, value, column.NUMBER,
+ * begins with dro/ or is that of several columns, column.K: K is the column's place in the file,
+ * from 1.
  *
  * Other rows are `features` (batch, features). Sparse rows are DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *path);

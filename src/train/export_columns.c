@@ -1,7 +1,8 @@
 /* The encoding of a table's columns (src/data/csv.h) as ONNX operators: a number becomes
  * (x - centre) * factor, limited, and 0 where it is NaN, with an indicator of that beside it if
  * training had many, and how far beyond the limit it is, if many were; a word the place of its
- * category, one-hot. */
+ * category, one-hot. Up to the limit numbers are double: an id or a time in milliseconds is large,
+ * and its deviation small. */
 #include "csv.h"
 #include "onnx.h"
 
@@ -19,8 +20,14 @@ static const char *one(char out[NAME], const char *what, size_t column)
 
 static void scalar(dro__buffer *graph, const char *name, double value)
 {
-    float f = (float)value;
-    dro__onnx_constant(graph, name, DRO__INTS(1, 1), 2, &f);
+    dro__onnx_constant_double(graph, name, value);
+}
+
+static void to_float(dro__buffer *graph, const char *from, const char *to)
+{
+    dro__buffer type = {0};
+    dro__onnx_int(&type, "to", DRO__ONNX_FLOAT);
+    dro__onnx_node(graph, "Cast", DRO__NAMES(from), to, &type);
 }
 
 /* x up to the limit L, beyond it L (2 - L/|x|) with its sign (dro__limited). */
@@ -56,11 +63,12 @@ static void number(dro__buffer *graph, const dro__column *c, const char *input, 
                    const char *to)
 {
     char centre[NAME], factor[NAME], away[NAME], scaled[NAME], cut[NAME], gone[NAME], none[NAME],
-        filled[NAME], mark[NAME], tail[NAME];
+        whole[NAME], filled[NAME], mark[NAME], past[NAME], tail[NAME];
     const char *parts[4] = {one(filled, "filled", k)};
     size_t count = 1;
-    dro__onnx_input(graph, input, DRO__ONNX_FLOAT, DRO__INTS(1), 1);
-    scalar(graph, one(none, "missing", k), c->plain ? c->centre : 0);
+    float gap = (float)(c->plain ? c->centre : 0);
+    dro__onnx_input(graph, input, DRO__ONNX_DOUBLE, DRO__INTS(1), 1);
+    dro__onnx_constant(graph, one(none, "missing", k), DRO__INTS(1, 1), 2, &gap);
     const char *value = input;
     if (!c->plain) {
         scalar(graph, one(centre, "centre", k), c->centre);
@@ -73,17 +81,17 @@ static void number(dro__buffer *graph, const dro__column *c, const char *input, 
         limit(graph, k, value, one(cut, "limited", k));
         value = cut;
     }
+    to_float(graph, value, one(whole, "number", k));
     dro__onnx_node(graph, "IsNaN", DRO__NAMES(input), one(gone, "gone", k), NULL);
-    dro__onnx_node(graph, "Where", DRO__NAMES(gone, none, value),
+    dro__onnx_node(graph, "Where", DRO__NAMES(gone, none, whole),
                    c->missing || c->tail ? filled : to, NULL);
     if (c->missing) {
-        dro__buffer type = {0};
-        dro__onnx_int(&type, "to", DRO__ONNX_FLOAT);
-        dro__onnx_node(graph, "Cast", DRO__NAMES(gone), one(mark, "mark", k), &type);
+        to_float(graph, gone, one(mark, "mark", k));
         parts[count++] = mark;
     }
     if (c->tail) {
-        beyond(graph, k, scaled, one(tail, "tail", k));
+        beyond(graph, k, scaled, one(past, "far", k));
+        to_float(graph, past, one(tail, "tail", k));
         parts[count++] = tail;
     }
     if (count > 1) {

@@ -164,6 +164,13 @@ void dro__onnx_constant(dro__buffer *graph, const char *name, const int64_t *sha
     put_message(graph, GRAPH_INITIALIZER, &t);
 }
 
+void dro__onnx_constant_double(dro__buffer *graph, const char *name, double value)
+{
+    dro__buffer t = tensor(name, DRO__ONNX_DOUBLE, DRO__INTS(1, 1), 2);
+    put_bytes(&t, TENSOR_RAW, &value, sizeof value);
+    put_message(graph, GRAPH_INITIALIZER, &t);
+}
+
 void dro__onnx_constant_ints(dro__buffer *graph, const char *name, const int64_t *values,
                              size_t count)
 {

@@ -5,7 +5,8 @@
 
 #include "buffer.h"
 
-enum { DRO__ONNX_FLOAT = 1, DRO__ONNX_INT64 = 7, DRO__ONNX_STRING = 8 }; /* kinds of elements */
+/* Kinds of elements. */
+enum { DRO__ONNX_FLOAT = 1, DRO__ONNX_INT64 = 7, DRO__ONNX_STRING = 8, DRO__ONNX_DOUBLE = 11 };
 
 /* A list of names or of numbers in place. */
 #define DRO__NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -27,6 +28,8 @@ void dro__onnx_node(dro__buffer *graph, const char *op, const char *const *input
                     const char *output, dro__buffer *attributes);
 void dro__onnx_constant(dro__buffer *graph, const char *name, const int64_t *shape, int rank,
                         const float *values);
+/* (1, 1) */
+void dro__onnx_constant_double(dro__buffer *graph, const char *name, double value);
 void dro__onnx_constant_ints(dro__buffer *graph, const char *name, const int64_t *values,
                              size_t count);
 void dro__onnx_constant_texts(dro__buffer *graph, const char *name, const char *const *values,

@@ -206,16 +206,33 @@ def made_up_table(work, loss, target):
         out.writerows([*r[:3], r[keep]] for r in raw)
     real = ",target=real" if target == "real" else ""
     dro("train", "--data", f"csv:{path},label=label{real}", "--loss", loss, "--epochs", 3, "--out", run)
-    raw.append(("1e6", "0", "piper", "no", "1"))  # a number far out, a word that training did not have
+    raw += [("1e6", "0", "piper", "no", "1"),  # a number far out, a word that training did not have
+            ("1e300", "-1e300", "clerk", "no", "1")]
     with open(path, "w", newline="") as file:
         out = csv.writer(file)
         out.writerow(["age", "pay", "job"])
         out.writerows(r[:3] for r in raw)
-    number = lambda k: np.array([[float(r[k] or "nan")] for r in raw], np.float32)
+    number = lambda k: np.array([[float(r[k] or "nan")] for r in raw])
     inputs = {"age": number(0), "pay": number(1), "job": np.array([[r[2]] for r in raw], object)}
     result = Comparison(f"table, {loss}", f"made up, {target}", run, {"onnx": exported(run)},
                         2 if target == "classes" else 0)
     result.add(inputs, f"csv:{path}")
+    return result.report()
+
+
+def large_numbers(work):
+    """Numbers of which float keeps too few digits: ids, and times in seconds and in milliseconds, within an hour."""
+    random.seed(4)
+    run, path = f"{work}/large", f"{work}/large.csv"
+    rows = [[str(123456789000 + 7 * k + random.randrange(7)), f"{1.7e9 + k * 9:.0f}", str(1700000000000 + k * 9001)]
+            for k in range(400)]
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([["id", "second", "ms", "y"],
+                                    *([*r, "late" if k > 200 else "early"] for k, r in enumerate(rows))])
+    dro("train", "--data", f"csv:{path},label=y,header=yes", "--model", "linear", "--epochs", 5, "--out", run)
+    result = Comparison("table, large numbers", "made up", run, {"onnx": exported(run)}, 2)
+    names = {"id": 0, "second": 1, "ms": 2}
+    result.add({n: np.array([[float(r[k])] for r in rows]) for n, k in names.items()}, f"csv:{path},label=y")
     return result.report()
 
 
@@ -234,7 +251,7 @@ def odd_names(work):
         with open(path, "w", newline="") as file:
             csv.writer(file).writerows([names[:-1], *rows[:count]])
         result = Comparison("table, odd names", f"made up, {count} rows", run, {"onnx": session}, 2)
-        result.add({n: np.array([[float(r[k])] for r in rows[:count]], np.float32) for k, n in enumerate(inputs)},
+        result.add({n: np.array([[float(r[k])] for r in rows[:count]]) for k, n in enumerate(inputs)},
                    f"csv:{path},header=yes")
         fine &= result.report()
     return fine
@@ -250,7 +267,7 @@ def adult(work):
     for k, entry in enumerate(onnx.load(f"{run}/model.onnx").graph.input):
         cells = [[r[k]] for r in rows]
         words = entry.type.tensor_type.elem_type == onnx.TensorProto.STRING
-        inputs[entry.name] = np.array(cells, object) if words else np.array(cells, np.float32)
+        inputs[entry.name] = np.array(cells, object) if words else np.array(cells, np.float64)
     result = Comparison("adult", "raw cells", run, {"onnx": session}, 2)
     result.add(inputs, f"csv:{path},label=15")
     return result.report()
@@ -271,6 +288,7 @@ def main():
                                      ("squared", "real")):
                     fine &= made_up_table(work, loss, target)
                 fine &= odd_names(work)
+                fine &= large_numbers(work)
             elif name == "adult" and args.adult:
                 fine &= adult(work)
             else:
