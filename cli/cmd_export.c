@@ -123,11 +123,13 @@ const cli_command cmd_export = {
         "          a usable name): text without blanks around it; numbers (double) without units "
         "or\n"
         "          thousands separators; dates as days since 1970-01-01; NaN where missing\n"
-        "  rows    input `features` (batch, features)\n"
+        "  rows    input `features` (batch, features); not for a linear model of libsvm's sparse\n"
+        "          rows (a stream, or more than 4096 features)\n"
         "Outputs are `probabilities` (batch, classes) and `label` (batch), or `value`.\n"
         "\n"
         "The PyTorch module is a Python file. Its load(FILE) reads the tensors from the weights\n"
-        "file by name. For a table it takes features that are already encoded.",
+        "file by name. For a table it takes features that are already encoded. Linear models of\n"
+        "sparse rows have none.",
     .options = options,
     .run = run,
 };

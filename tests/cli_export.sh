@@ -101,9 +101,21 @@ for name in age clerk value target_scale target_centre; do
 done
 grep -q 'def value(self, outputs)' real.py || fail "real.py has no value"
 
-# The linear model on sparse rows is no network.
+# The linear model on sparse rows: that of a table can be exported, libsvm has no columns to name.
+awk 'BEGIN { print "a,word,y"; for (i = 0; i < 60; i++) print i % 7 "," (i % 3 ? "clerk" : "smith") "," (i % 2 ? "yes" : "no") }' >s.csv
+"$dro" train --data csv:-,label=y --progressive --out stream --json <s.csv >out 2>err || fail "$(cat err)"
+run 0 export --weights stream/weights.safetensors --onnx stream.onnx
+for name in a word clerk smith yes dro/fc.weight; do
+    strings_of stream.onnx | grep -q "$name" || fail "stream.onnx has no $name"
+done
+run 1 export --weights stream/weights.safetensors --torch stream.py
+has "stream/weights.safetensors: a linear model of sparse rows (a csv stream, or a csv of more than 4096 features) has no PyTorch module: use --onnx" err
 awk 'BEGIN { for (i = 0; i < 40; i++) print (i % 2 ? "+1" : "-1"), (i % 5) + 1 ":1", 9000 + i ":1" }' >rows.svm
 run 0 train --data libsvm:rows.svm --epochs 1 --out rows --json
 run 1 export --weights rows/weights.safetensors --onnx rows.onnx
-has "is for sparse rows: only networks are exported" err
+has "rows/weights.safetensors: a linear model of the sparse rows of libsvm cannot be exported: only networks and models of csv" err
+# Up to 4096 features a network takes them.
+awk 'BEGIN { for (i = 0; i < 40; i++) print (i % 2 ? "+1" : "-1"), (i % 5) + 1 ":1", 20 + i ":1" }' >few.svm
+run 0 train --data libsvm:few.svm --model mlp:4 --epochs 1 --out few --json
+run 0 export --weights few/weights.safetensors --onnx few.onnx
 finish

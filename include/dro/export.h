@@ -22,14 +22,16 @@ extern "C" {
  * begins with dro/ or is that of several columns, column.K: K is the column's place in the file,
  * from 1.
  *
- * Other rows are `features` (batch, features). Sparse rows are DRO_ERR_UNSUPPORTED. */
+ * Other rows are `features` (batch, features). The linear model on the sparse rows of libsvm is
+ * DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *path);
 
 /* Writes a PyTorch module for the same weights file: Python source whose load() reads the tensors
  * from that file by name. Images are pixels 0 to 255, as above. Rows are features that are already
  * encoded and scaled: the encoding is not part of the module. With classes the module returns
  * logits, and its probabilities() turns them into those of dro_export_onnx(). Otherwise value()
- * turns its outputs into the values of dro_export_onnx(). */
+ * turns its outputs into the values of dro_export_onnx(). Linear models on sparse rows (a stream,
+ * or more than 4096 features) are DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_export_torch(dro_context *ctx, const char *weights, const char *path);
 
 #ifdef __cplusplus

@@ -1,12 +1,33 @@
 /* The model of a weights file, for the exporters. */
 #include "export.h"
 
+#include <string.h>
+
+/* The linear model on the sparse rows of a table; other rows have no columns to read. */
+static dro_status load_rows(dro__export *e, const char *weights, bool rows)
+{
+    const dro__weights_about *a = &e->about;
+    bool table = a->encoding && strncmp(a->encoding, "csv ", 4) == 0;
+    if (!table || !rows || a->shape.channels < 1)
+        return dro__fail(e->ctx, DRO_ERR_UNSUPPORTED,
+                         table ? "%s: a linear model of sparse rows (a csv stream, or a csv of "
+                                 "more than 4096 features) has no PyTorch module: use --onnx"
+                               : "%s: a linear model of the sparse rows of libsvm cannot be "
+                                 "exported: only networks and models of csv",
+                         weights);
+    e->heads = a->classes > 2 ? (size_t)a->classes : 1;
+    size_t count = e->heads * (size_t)a->shape.channels;
+    e->rows = dro__alloc(count, sizeof *e->rows);
+    e->shift = dro__alloc((size_t)a->classes + 1, sizeof *e->shift);
+    if (!e->rows || !e->shift)
+        return dro__fail(e->ctx, DRO_ERR_MEMORY, "no memory to export a model");
+    dro__weights_shift(a, NULL, e->shift);
+    return dro__weights_rows(e->ctx, weights, e->rows, count);
+}
+
 static dro_status load(dro__export *e, const char *weights)
 {
     const dro__weights_about *a = &e->about;
-    if (a->sparse)
-        return dro__fail(e->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s is for sparse rows: only networks are exported", weights);
     DRO_TRY(dro_net_model(e->ctx, a->model, &a->shape, &e->net));
     DRO_TRY(dro__weights_loss(a, e->net));
     DRO_TRY(dro_net_ready(e->net));
@@ -30,20 +51,21 @@ static void mark_needed(dro__export *e)
             e->needed[g->nodes[k].inputs[i]] = true;
 }
 
-dro_status dro__export_open(dro_context *ctx, const char *weights, dro__export *e)
+dro_status dro__export_open(dro_context *ctx, const char *weights, bool rows, dro__export *e)
 {
     *e = (dro__export){.ctx = ctx};
     DRO_TRY(dro__weights_about_read(ctx, weights, &e->about));
-    dro_status status = load(e, weights);
-    if (status == DRO_OK)
+    dro_status status = e->about.sparse ? load_rows(e, weights, rows) : load(e, weights);
+    if (status == DRO_OK && e->net)
         mark_needed(e);
-    else
+    if (status != DRO_OK)
         dro__export_close(e);
     return status;
 }
 
 void dro__export_close(dro__export *e)
 {
+    dro__free(e->rows);
     dro__free(e->statistics);
     dro__free(e->needed);
     dro__free(e->shift);

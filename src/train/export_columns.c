@@ -252,11 +252,11 @@ static dro_status columns(dro_context *ctx, dro__buffer *graph, const dro__kept 
 }
 
 dro_status dro__export_columns(dro_context *ctx, const char *encoding, dro__buffer *graph,
-                               bool *done)
+                               size_t *features)
 {
     dro__kept kept;
-    *done = encoding && strncmp(encoding, "csv ", 4) == 0;
-    if (!*done)
+    *features = 0;
+    if (!encoding || strncmp(encoding, "csv ", 4) != 0)
         return DRO_OK;
     char *own = dro__format_kept(encoding);
     dro_status status = own ? dro__csv_kept_read(ctx, own, &kept)
@@ -265,6 +265,7 @@ dro_status dro__export_columns(dro_context *ctx, const char *encoding, dro__buff
     if (status != DRO_OK)
         return status;
     status = columns(ctx, graph, &kept);
+    *features = kept.columns.features;
     dro__csv_kept_free(&kept);
     return status;
 }

@@ -30,6 +30,14 @@ static void node(exporter *e, const char *op, const char *const *inputs, const c
     dro__onnx_node(&e->graph, op, inputs, output, NULL);
 }
 
+/* The probabilities that the loss makes of outputs. */
+static dro__link link_of(const exporter *e)
+{
+    if (e->net)
+        return dro__net_losses[e->net->graph.loss].link;
+    return strcmp(e->about->loss, "squared") == 0 ? DRO__LINK_SQUARED : DRO__LINK_SOFTMAX;
+}
+
 /* ---- before the network ---- */
 
 /* x * scale + shift by channel, (1, channels, 1, 1). */
@@ -46,35 +54,54 @@ static void affine(exporter *e, const char *from, const char *to, const float *s
     node(e, "Add", DRO__NAMES(names[1], names[2]), to);
 }
 
-/* Rows whose columns were scaled: (x - centre) * factor, limited (scale.h). */
+/* x up to the limit L, beyond it L (2 - L/|x|) with its sign (dro__limited). */
+static void limited_rows(exporter *e)
+{
+    static const char *const names[] = {"limit", "limit_twice", "limit_squared"};
+    const float limit[] = {DRO__LIMIT, 2 * DRO__LIMIT, DRO__LIMIT * DRO__LIMIT};
+    for (int k = 0; k < 3; k++)
+        dro__onnx_constant(&e->graph, names[k], DRO__INTS(1, 1), 2, &limit[k]);
+    node(e, "Abs", DRO__NAMES("scaled"), "size");
+    node(e, "LessOrEqual", DRO__NAMES("size", "limit"), "within");
+    node(e, "Div", DRO__NAMES("limit_squared", "size"), "ratio");
+    node(e, "Sub", DRO__NAMES("limit_twice", "ratio"), "rest");
+    node(e, "Sign", DRO__NAMES("scaled"), "sign");
+    node(e, "Mul", DRO__NAMES("sign", "rest"), "beyond");
+    node(e, "Where", DRO__NAMES("within", "scaled", "beyond"), "rows");
+}
+
+/* Rows whose columns were scaled: (x - centre) * factor, limited (scale.h). Sparse rows are not
+ * centred, and columns that training did not have get the factor of the rest. */
 static dro_status scaled_rows(exporter *e, const char *kept)
 {
     dro__scale s;
     dro__buffer *g = &e->graph;
+    size_t features = (size_t)e->about->shape.channels;
     DRO_TRY(dro__scale_read(e->ctx, kept, &s));
-    if (!s.dense || s.features != (size_t)e->about->shape.channels) {
+    float *factor = dro__alloc(features, sizeof *factor);
+    bool fits = s.dense ? s.features == features : s.features <= features;
+    if (!fits || !factor) {
         dro__scale_free(&s);
-        return dro__fail(e->ctx, DRO_ERR_UNSUPPORTED, "the scale of sparse rows is not exported");
+        dro__free(factor);
+        return fits ? dro__fail(e->ctx, DRO_ERR_MEMORY, "no memory for the columns")
+                    : dro__fail(e->ctx, DRO_ERR_DATA,
+                                "the encoding in the weights file is damaged: expected a number "
+                                "for each column");
     }
-    const int64_t *shape = DRO__INTS(1, (int64_t)s.features);
-    float limit[] = {DRO__LIMIT, 2 * DRO__LIMIT, DRO__LIMIT * DRO__LIMIT};
-    dro__onnx_constant(g, "centre", shape, 2, s.centre);
-    dro__onnx_constant(g, "factor", shape, 2, s.factor);
-    node(e, "Sub", DRO__NAMES(":features", "centre"), "away");
-    node(e, "Mul", DRO__NAMES("away", "factor"), s.limited ? "scaled" : "rows");
-    if (s.limited) {
-        dro__onnx_constant(g, "limit", DRO__INTS(1, 1), 2, &limit[0]);
-        dro__onnx_constant(g, "limit_twice", DRO__INTS(1, 1), 2, &limit[1]);
-        dro__onnx_constant(g, "limit_squared", DRO__INTS(1, 1), 2, &limit[2]);
-        node(e, "Abs", DRO__NAMES("scaled"), "size");
-        node(e, "LessOrEqual", DRO__NAMES("size", "limit"), "within");
-        node(e, "Div", DRO__NAMES("limit_squared", "size"), "ratio");
-        node(e, "Sub", DRO__NAMES("limit_twice", "ratio"), "rest");
-        node(e, "Sign", DRO__NAMES("scaled"), "sign");
-        node(e, "Mul", DRO__NAMES("sign", "rest"), "beyond");
-        node(e, "Where", DRO__NAMES("within", "scaled", "beyond"), "rows");
+    for (size_t k = 0; k < features; k++)
+        factor[k] = k < s.features ? s.factor[k] : s.rest;
+    const int64_t *shape = DRO__INTS(1, (int64_t)features);
+    dro__onnx_constant(g, "factor", shape, 2, factor);
+    if (s.dense) {
+        dro__onnx_constant(g, "centre", shape, 2, s.centre);
+        node(e, "Sub", DRO__NAMES(":features", "centre"), "away");
     }
+    node(e, "Mul", DRO__NAMES(s.dense ? "away" : ":features", "factor"),
+         s.limited ? "scaled" : "rows");
+    if (s.limited)
+        limited_rows(e);
     dro__scale_free(&s);
+    dro__free(factor);
     return DRO_OK;
 }
 
@@ -83,7 +110,7 @@ static dro_status input(exporter *e, const char **name)
 {
     const dro__weights_about *a = e->about;
     const dro_model_shape *s = &a->shape;
-    bool columns = false;
+    size_t columns = 0;
     if (a->has_normal && s->channels <= 3) {
         dro__onnx_input(&e->graph, ":pixels", DRO__ONNX_FLOAT,
                         DRO__INTS(s->channels, s->height, s->width), 3);
@@ -298,6 +325,46 @@ static void layer(exporter *e, int32_t index, const char *first)
     }
 }
 
+/* ---- the linear model on sparse rows ---- */
+
+/* The classes' margins: <x, w> for the second of two and 0 for the first; with the squared loss,
+ * whose margin is -1 or 1, the probabilities (1 - <x, w>)/2 and (1 + <x, w>)/2 themselves. */
+static dro_status sparse_rows(exporter *e)
+{
+    const dro__weights_about *a = e->about;
+    size_t features, width = (size_t)a->shape.channels, outputs = (size_t)a->shape.outputs;
+    size_t bias = dro__kept_bias(dro__rows_kept(a->encoding));
+    DRO_TRY(dro__export_columns(e->ctx, a->encoding, &e->graph, &features));
+    if (features + (bias != 0) != width || (bias && bias != features))
+        return dro__fail(e->ctx, DRO_ERR_DATA,
+                         "the weights file is damaged: it has columns of %zu features and weights "
+                         "of %zu",
+                         features, width);
+    bool pair = e->from->heads < outputs, halves = pair && link_of(e) == DRO__LINK_SQUARED;
+    float *w = dro__alloc(outputs * features + 1, sizeof *w);
+    float *b = dro__alloc(outputs, sizeof *b);
+    e->graph.failed = e->graph.failed || !w || !b;
+    for (size_t k = 0; w && b && k < outputs; k++) {
+        const float *from = e->from->rows + (pair ? 0 : k * width);
+        float sign = !pair ? 1.0f : halves ? (float)k - 0.5f : (float)k;
+        for (size_t j = 0; j < features; j++)
+            w[k * features + j] = sign * from[j];
+        b[k] = (bias ? sign * from[features] : 0.0f) + (halves ? 0.5f : 0.0f);
+    }
+    if (w && b) {
+        dro__onnx_constant(&e->graph, "fc.weight", DRO__INTS((int64_t)outputs, (int64_t)features),
+                           2, w);
+        dro__onnx_constant(&e->graph, "fc.bias", DRO__INTS((int64_t)outputs), 1, b);
+    }
+    dro__buffer turned = {0};
+    dro__onnx_int(&turned, "transB", 1);
+    dro__onnx_node(&e->graph, "Gemm", DRO__NAMES("features", "fc.weight", "fc.bias"), "margins",
+                   &turned);
+    dro__free(w);
+    dro__free(b);
+    return DRO_OK;
+}
+
 /* ---- behind the network ---- */
 
 /* Values to be normalised over the classes: all above 0, or equal if none is. */
@@ -380,7 +447,7 @@ static dro_status output(exporter *e, const char *logits)
         dro__onnx_output(&e->graph, ":value", DRO__ONNX_FLOAT, DRO__INTS(a->shape.outputs), 1);
         return DRO_OK;
     }
-    switch (dro__net_losses[e->net->graph.loss].link) {
+    switch (link_of(e)) {
     case DRO__LINK_LOGISTIC:
         node(e, "Sigmoid", DRO__NAMES(logits), "each");
         shares(e, with_prior(e, "each", "Mul"));
@@ -409,6 +476,10 @@ static dro_status output(exporter *e, const char *logits)
 
 static dro_status network(exporter *e)
 {
+    if (!e->net) {
+        DRO_TRY(sparse_rows(e));
+        return output(e, "margins");
+    }
     const dro__graph *g = &e->net->graph;
     const char *first;
     char logits[NAME];
@@ -438,7 +509,7 @@ dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *pa
     if (!ctx || !weights || !path)
         return DRO_ERR_ARGUMENT;
     dro__forget(ctx);
-    DRO_TRY(dro__export_open(ctx, weights, &from));
+    DRO_TRY(dro__export_open(ctx, weights, true, &from));
     exporter e = {.ctx = ctx, .from = &from, .about = &from.about, .net = from.net};
     dro_status status = export(&e, path);
     dro__buffer_free(&e.graph);

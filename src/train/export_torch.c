@@ -360,7 +360,7 @@ dro_status dro_export_torch(dro_context *ctx, const char *weights, const char *p
     if (!ctx || !weights || !path)
         return DRO_ERR_ARGUMENT;
     dro__forget(ctx);
-    DRO_TRY(dro__export_open(ctx, weights, &from));
+    DRO_TRY(dro__export_open(ctx, weights, false, &from));
     writer w = {.from = &from, .graph = &from.net->graph};
     w.readers = dro__alloc((size_t)w.graph->count, sizeof *w.readers);
     dro_status status =

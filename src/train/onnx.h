@@ -47,8 +47,8 @@ void dro__onnx_model(dro__buffer *file, dro__buffer *graph, const char *name,
 /* ---- export_columns.c ---- */
 
 /* The columns of a table as inputs of a graph, and their encoding: the name of the value
- * (batch, features) is "features". *done: false when the encoding has no columns of its own. */
+ * (batch, features) is "features". *features: 0 when the encoding has no columns of its own. */
 dro_status dro__export_columns(dro_context *ctx, const char *encoding, dro__buffer *graph,
-                               bool *done);
+                               size_t *features);
 
 #endif

@@ -88,19 +88,6 @@ static dro_status check_target(const dro_predictor *p, const char *weights)
     return DRO_OK;
 }
 
-static dro_status load_rows(dro_predictor *p, const char *path, float *w)
-{
-    dro__safetensors *file;
-    DRO_TRY(dro__safetensors_open(p->ctx, path, &file));
-    int64_t at = dro__safetensors_find(file, "fc.weight");
-    dro_status status = dro__safetensors_check(file);
-    if (status == DRO_OK)
-        status = at < 0 ? dro__fail(p->ctx, DRO_ERR_DATA, "%s: tensor 'fc.weight' is missing", path)
-                        : dro__safetensors_read(file, (size_t)at, w, p->task.dim);
-    dro__safetensors_close(file);
-    return status;
-}
-
 static dro_status load(dro_predictor *p, const char *path)
 {
     const dro__backend *be = p->ctx->backend;
@@ -114,7 +101,7 @@ static dro_status load(dro_predictor *p, const char *path)
         if (status == DRO_OK)
             memcpy(host, dro_net_weights(p->task.net), p->task.dim * sizeof(float));
     } else if (status == DRO_OK) {
-        status = load_rows(p, path, host);
+        status = dro__weights_rows(p->ctx, path, host, p->task.dim);
     }
     if (status == DRO_OK)
         status = dro__copy_in(p->ctx, p->w, host, p->task.dim * sizeof(float));

@@ -602,6 +602,8 @@ dro_status dro__weights_save(dro__task *task, const char *folder, const char *na
                              const float *statistics);
 dro_status dro__weights_about_read(dro_context *ctx, const char *path, dro__weights_about *about);
 void dro__weights_about_free(dro__weights_about *about);
+/* The tensor of a linear model on sparse rows, `count` numbers. */
+dro_status dro__weights_rows(dro_context *ctx, const char *path, float *w, size_t count);
 /* The loss that the weights were trained with, for a network before it is ready. */
 dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net);
 

@@ -224,6 +224,19 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
 
 /* ---- reading ---- */
 
+dro_status dro__weights_rows(dro_context *ctx, const char *path, float *w, size_t count)
+{
+    dro__safetensors *file;
+    DRO_TRY(dro__safetensors_open(ctx, path, &file));
+    int64_t at = dro__safetensors_find(file, "fc.weight");
+    dro_status status = dro__safetensors_check(file);
+    if (status == DRO_OK)
+        status = at < 0 ? dro__fail(ctx, DRO_ERR_DATA, "%s: tensor 'fc.weight' is missing", path)
+                        : dro__safetensors_read(file, (size_t)at, w, count);
+    dro__safetensors_close(file);
+    return status;
+}
+
 dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net)
 {
     char text[sizeof about->loss_settings], *rest = text, *word;

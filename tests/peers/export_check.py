@@ -257,6 +257,63 @@ def odd_names(work):
     return fine
 
 
+def sparse_rows(work, loss, target):
+    """The linear model on sparse rows of a table, as a stream makes it, and one of more than 4096 features."""
+    random.seed(5)
+    classes = {"two": 2, "three": 3, "real": 0, "wide": 2}[target]
+    run, path, rows = f"{work}/sparse-{loss}-{target}", f"{work}/sparse-{target}.csv", []
+    for k in range(9000 if target == "wide" else 1200):
+        x, word = random.gauss(50, 9), random.choice(["clerk", "smith", "piper"])
+        score = x / 9 + 2 * (word == "smith")
+        rows.append((f"{x:.4f}" if k % 20 else "", word, f"w{k // 2 % 4400}",
+                     f"{score:.3f}" if target == "real" else "abc"[int(score > 6) + int(classes > 2 and score > 7)]))
+    if target != "wide":
+        rows = [r[:2] + r[3:] for r in rows]
+    names = ["x", "word", "id"][:len(rows[0]) - 1]
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([[*names, "y"], *rows])
+    kind = ["--epochs", 2] if target == "wide" else ["--progressive"]
+    real = ",target=real" if target == "real" else ""
+    spec = f"csv:{path},label=y{real}"
+    if target == "wide":
+        dro("train", "--data", spec, "--loss", loss, *kind, "--out", run)
+    else:
+        with open(path) as file:
+            out = subprocess.run([program, "train", "--data", f"csv:-,label=y{real}", "--loss", loss, *kind, "--out", run],
+                                 stdin=file, capture_output=True, text=True)
+        if out.returncode:
+            raise SystemExit(f"export_check: dro train: {out.stderr}")
+    rows = rows[:300] + [("1e7", "never seen", "w")[:len(names)]]
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([names, *(r[:len(names)] for r in rows)])
+    inputs = {n: np.array([[float(r[k] or "nan") if n == "x" else r[k]] for r in rows], None if n == "x" else object)
+              for k, n in enumerate(names)}
+    result = Comparison(f"sparse rows, {loss}", f"made up, {target}", run, {"onnx": exported(run)}, classes)
+    result.add(inputs, f"csv:{path}")
+    return result.report()
+
+
+def sparse_network(work):
+    """A network on rows of libsvm, whose columns are scaled and not centred."""
+    random.seed(6)
+    run, path, rows = f"{work}/few", f"{work}/few.svm", []
+    for _ in range(400):
+        rows.append({k: random.gauss(0, 10 ** (k % 5 - 2)) for k in random.sample(range(30), 6)})
+    def write(label):
+        with open(path, "w") as file:
+            for r in rows:
+                file.write(" ".join([label(r), *(f"{k + 1}:{r[k]:.6g}" for k in sorted(r))]) + "\n")
+    write(lambda r: "+1" if sum(r.values()) > 0 else "-1")
+    dro("train", "--data", f"libsvm:{path}", "--model", "mlp:8", "--optimizer", "adamw", "--epochs", 5, "--out", run)
+    result = Comparison("sparse rows, mlp", "made up, two", run, {"onnx": exported(run)}, 2)
+    dense = np.zeros((len(rows), 30), np.float32)
+    for i, r in enumerate(rows):
+        for k in r:
+            dense[i, k] = float(f"{r[k]:.6g}")
+    result.add({"features": dense}, f"libsvm:{path}")
+    return result.report()
+
+
 def adult(work):
     run, path = f"{work}/adult", f"{args.adult}/adult-test.csv"
     dro("train", "--data", f"csv:{args.adult}/adult-train.csv,label=15,test={path}", "--epochs", 1, "--out", run)
@@ -289,6 +346,10 @@ def main():
                     fine &= made_up_table(work, loss, target)
                 fine &= odd_names(work)
                 fine &= large_numbers(work)
+                for loss, target in (("logistic", "two"), ("squared", "two"), ("cross-entropy", "three"),
+                                     ("squared", "real"), ("logistic", "wide")):
+                    fine &= sparse_rows(work, loss, target)
+                fine &= sparse_network(work)
             elif name == "adult" and args.adult:
                 fine &= adult(work)
             else:
