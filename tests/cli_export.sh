@@ -85,6 +85,13 @@ for name in age job clerk smith yes LabelEncoder ai.onnx.ml OneHot; do
     strings_of table.onnx | grep -q "$name" || fail "table.onnx has no $name"
 done
 
+# A threshold that is reached is enough.
+cp -r table rare
+run 0 eval --weights rare/weights.safetensors --data csv:t.csv,label=y --threshold 0.5 --class yes
+run 0 export --weights rare/weights.safetensors --onnx rare.onnx
+strings_of rare.onnx | grep -q GreaterOrEqual || fail "rare.onnx does not compare with the threshold"
+! strings_of table.onnx | grep -q GreaterOrEqual || fail "table.onnx has a threshold"
+
 # A column with outliers has a second feature.
 awk 'BEGIN { print "age,pay,y"; for (i = 0; i < 400; i++) print i % 7 "," (i % 30 ? i % 9 : 900 + i) "," (i % 2 ? "yes" : "no") }' >far.csv
 run 0 train --data csv:far.csv,label=y --model linear --epochs 1 --out far --json

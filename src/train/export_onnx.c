@@ -5,6 +5,7 @@
 #include "scale.h"
 
 #include <dro/export.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -402,33 +403,30 @@ static const char *with_prior(exporter *e, const char *from, const char *by)
 }
 
 /* The values whose largest is the class: the logits or, with a threshold, the logits with that of
- * the rare class replaced by one far above or far below all others. */
+ * the rare class far above all others where its probability is at least the threshold, and far
+ * below elsewhere. */
 static const char *decisive(exporter *e, const char *logits)
 {
     const dro__weights_about *a = e->about;
-    const float FAR = 1e30f;
-    float *keep = dro__alloc((size_t)a->classes, sizeof *keep);
-    float *far = dro__alloc((size_t)a->classes, sizeof *far);
+    const float NEVER = 2; /* no probability */
     float *from = dro__alloc((size_t)a->classes, sizeof *from);
-    e->graph.failed = e->graph.failed || !keep || !far || !from;
-    if (a->threshold > 0 && keep && far && from) {
+    float *below = dro__alloc((size_t)a->classes, sizeof *below);
+    e->graph.failed = e->graph.failed || !from || !below;
+    if (a->threshold > 0 && from && below) {
         for (int32_t k = 0; k < a->classes; k++) {
-            keep[k] = k != a->rare;
-            far[k] = k == a->rare ? FAR : 0;
-            from[k] = k == a->rare ? -FAR * (float)a->threshold : 0;
+            from[k] = k == a->rare ? (float)a->threshold : NEVER;
+            below[k] = k == a->rare ? -FLT_MAX : 0;
         }
         const int64_t *shape = DRO__INTS(1, a->classes);
-        dro__onnx_constant(&e->graph, "others", shape, 2, keep);
-        dro__onnx_constant(&e->graph, "far", shape, 2, far);
         dro__onnx_constant(&e->graph, "threshold", shape, 2, from);
-        node(e, "Mul", DRO__NAMES(logits, "others"), "logits_of_others");
-        node(e, "Mul", DRO__NAMES(":probabilities", "far"), "rare_far");
-        node(e, "Add", DRO__NAMES("rare_far", "threshold"), "rare_from");
-        node(e, "Add", DRO__NAMES("logits_of_others", "rare_from"), "decisive");
+        dro__onnx_constant(&e->graph, "rare_below", shape, 2, below);
+        dro__onnx_constant(&e->graph, "far", NULL, 0, &(float){FLT_MAX});
+        node(e, "GreaterOrEqual", DRO__NAMES(":probabilities", "threshold"), "is_rare");
+        node(e, "Add", DRO__NAMES(logits, "rare_below"), "others");
+        node(e, "Where", DRO__NAMES("is_rare", "far", "others"), "decisive");
     }
-    dro__free(keep);
-    dro__free(far);
     dro__free(from);
+    dro__free(below);
     return a->threshold > 0 ? "decisive" : logits;
 }
 

@@ -257,6 +257,35 @@ def odd_names(work):
     return fine
 
 
+def thresholds(work):
+    """A class from a probability on: in the middle of some, at all of them, and the loss's own prior taken away."""
+    random.seed(7)
+    path, fine = f"{work}/rare.csv", True
+    for what, loss, threshold, value in (("a threshold", "cross-entropy", "f1", None), ("a tie", "cross-entropy", 0.5, 7),
+                                         ("another prior", "logit-adjusted", 0.2, None),
+                                         ("no threshold", "logit-adjusted", "none", None)):
+        run, rows = f"{work}/{what}", []
+        for k in range(400):
+            x = random.gauss(0, 1)
+            rows.append((f"{x:.4f}" if value is None else value, "uv"[k % 2 if value is not None else int(x > 1)]))
+        with open(path, "w", newline="") as file:
+            csv.writer(file).writerows([["x", "y"], *rows])
+        spec = f"csv:{path},label=y"
+        dro("train", "--data", spec, "--model", "linear", "--loss", loss, "--out", run)
+        weights = f"{run}/weights.safetensors"
+        dro("eval", "--weights", weights, "--data", spec, "--threshold", threshold, "--class", "v")
+        result = Comparison(f"table, {what}", f"made up, {loss}", run, {"onnx": exported(run)}, 2)
+        if value is not None:
+            shares, labels = predicted(run, spec, 2)
+            if shares[0][1] != 0.5 or set(labels) != {"v"}:
+                raise SystemExit(f"export_check: {what}: {shares[0]} {set(labels)}")
+            names = exported(run)({"x": np.array([[float(value)]])})
+            fine &= list(names[1]) == ["v"]
+        result.add({"x": np.array([[float(r[0])] for r in rows])}, spec)
+        fine &= result.report()
+    return fine
+
+
 def sparse_rows(work, loss, target):
     """The linear model on sparse rows of a table, as a stream makes it, and one of more than 4096 features."""
     random.seed(5)
@@ -345,7 +374,7 @@ def main():
                                      ("squared", "real")):
                     fine &= made_up_table(work, loss, target)
                 fine &= odd_names(work)
-                fine &= large_numbers(work)
+                fine &= large_numbers(work) & thresholds(work)
                 for loss, target in (("logistic", "two"), ("squared", "two"), ("cross-entropy", "three"),
                                      ("squared", "real"), ("logistic", "wide")):
                     fine &= sparse_rows(work, loss, target)
