@@ -88,7 +88,10 @@ done
 # A threshold that is reached is enough.
 cp -r table rare
 run 0 eval --weights rare/weights.safetensors --data csv:t.csv,label=y --threshold 0.5 --class yes
-run 0 export --weights rare/weights.safetensors --onnx rare.onnx
+run 0 export --weights rare/weights.safetensors --onnx rare.onnx --torch rare.py
+grep -qF 'rare = self.probabilities(logits)[:, 1] >= 0.5' rare.py || fail "rare.py has no threshold: $(cat rare.py)"
+run 0 export --weights table/weights.safetensors --torch table.py
+grep -qF 'return logits.argmax(1)' table.py || fail "table.py has no classes"
 strings_of rare.onnx | grep -q GreaterOrEqual || fail "rare.onnx does not compare with the threshold"
 ! strings_of table.onnx | grep -q GreaterOrEqual || fail "table.onnx has a threshold"
 

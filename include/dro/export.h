@@ -10,8 +10,9 @@ extern "C" {
 
 /* Reads the weights file of a run and writes its model as ONNX (opset 17), for batches of any size.
  * Outputs of a model with classes: `probabilities` (batch, classes), as defined by the loss that it
- * was trained with, and `label` (batch), the name of the most probable class. Output of a model of
- * a real-valued target: `value` (batch, 1). Inputs:
+ * was trained with, and `label` (batch), the name of the class that `dro predict` prints: after a
+ * logit-adjusted loss or with a saved threshold it need not be the most probable one. Output of a
+ * model of a real-valued target: `value` (batch, 1). Inputs:
  *
  * Images are `pixels` (batch, channels, height, width), 0 to 255; the model normalises them.
  *
@@ -29,9 +30,10 @@ DRO_API dro_status dro_export_onnx(dro_context *ctx, const char *weights, const 
 /* Writes a PyTorch module for the same weights file: Python source whose load() reads the tensors
  * from that file by name. Images are pixels 0 to 255, as above. Rows are features that are already
  * encoded and scaled: the encoding is not part of the module. With classes the module returns
- * logits, and its probabilities() turns them into those of dro_export_onnx(). Otherwise value()
- * turns its outputs into the values of dro_export_onnx(). Linear models on sparse rows (a stream,
- * or more than 4096 features) are DRO_ERR_UNSUPPORTED. */
+ * logits, which its probabilities() and classes() turn into the probabilities and the labels (their
+ * places in CLASSES) of dro_export_onnx(). Otherwise value() turns its outputs into the values of
+ * dro_export_onnx(). Linear models on sparse rows (a stream, or more than 4096 features) are
+ * DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_export_torch(dro_context *ctx, const char *weights, const char *path);
 
 #ifdef __cplusplus

@@ -285,6 +285,25 @@ static void before(writer *w)
                        "        super().__init__()\n");
 }
 
+/* The classes that dro predict prints: with a threshold not always those of the largest logits. */
+static void make_classes(writer *w)
+{
+    const dro__weights_about *a = &w->from->about;
+    dro__buffer *b = &w->out;
+    dro__buffer_add(b, "\n    def classes(self, logits):\n"
+                       "        \"\"\"The places in CLASSES of what dro predict prints.\"\"\"\n");
+    if (!(a->threshold > 0)) {
+        dro__buffer_add(b, "        return logits.argmax(1)\n");
+        return;
+    }
+    dro__buffer_print(b,
+                      "        others = logits.clone()\n"
+                      "        others[:, %d] = -torch.inf\n"
+                      "        rare = self.probabilities(logits)[:, %d] >= %.17g  # its threshold\n"
+                      "        return others.argmax(1).masked_fill(rare, %d)\n",
+                      (int)a->rare, (int)a->rare, a->threshold, (int)a->rare);
+}
+
 /* Outputs become probabilities, or values in the target's unit. */
 static dro_status behind(writer *w)
 {
@@ -307,6 +326,7 @@ static dro_status behind(writer *w)
     int link = (int)dro__net_losses[w->graph->loss].link;
     if (link != DRO__LINK_LOGISTIC && link != DRO__LINK_SQUARED) {
         dro__buffer_add(b, "        return torch.softmax(logits + prior, 1)\n");
+        make_classes(w);
         return DRO_OK;
     }
     dro__buffer_print(b,
@@ -314,6 +334,7 @@ static dro_status behind(writer *w)
                       "        total = share.sum(1, keepdim=True)\n"
                       "        return torch.where(total > 0, share / total, 1 / %d)\n",
                       link == DRO__LINK_LOGISTIC ? "torch.sigmoid" : "F.relu", (int)a->classes);
+    make_classes(w);
     return DRO_OK;
 }
 

@@ -50,8 +50,9 @@ def module(run):
 
     def run_it(batch):
         with torch.no_grad():
-            shares = net.probabilities(net(torch.from_numpy(batch["pixels"]))).numpy()
-        return shares, np.array([made.CLASSES[k] for k in shares.argmax(1)])
+            logits = net(torch.from_numpy(batch["pixels"]))
+            shares, best = net.probabilities(logits).numpy(), net.classes(logits).tolist()
+        return shares, np.array([made.CLASSES[k] for k in best])
 
     return run_it
 
