@@ -115,10 +115,12 @@ const cli_command cmd_export = {
     .usage = "--weights FILE [--onnx OUT.onnx] [--torch OUT.py]",
     .summary = "export a trained model as ONNX or as a PyTorch module",
     .details =
-        "The ONNX file contains everything: the normalisation of images or the encoding of a\n"
-        "table's columns, the network, the class probabilities and the class names. Batches can\n"
-        "have any size.\n"
-        "  images  input `pixels` (batch, channels, height, width), 0 to 255\n"
+        "The ONNX file normalises pixels or encodes the columns of a table, and returns\n"
+        "probabilities and the names of classes. Batches can have any size.\n"
+        "  images  input `pixels` (batch, channels, height, width), 0 to 255. Images must already\n"
+        "          have the size of the model: `dro predict` crops and resizes files as the "
+        "file's\n"
+        "          metadata `dro.resize` says\n"
         "  tables  an input (batch, 1) for each column, named as in the header (column.K without\n"
         "          a usable name): text without blanks around it; numbers (double) without units "
         "or\n"

@@ -26,6 +26,15 @@ strings_of() { tr -c '[:print:]' '\n' <"$1"; }
 for name in pixels probabilities label class_names Softmax Conv conv1.weight libdro; do
     strings_of model.onnx | grep -q "$name" || fail "model.onnx has no $name"
 done
+# How a file of an image becomes an input.
+strings_of model.onnx | grep -q 'the largest square in the middle to 12 x 12; bilinear' || fail "model.onnx does not say how to resize"
+for k in 1 2 3 4 5 6; do
+    mkdir -p pictures/$((k % 2))
+    awk -v k=$k 'BEGIN { print "P2 112 100 255"; for (i = 0; i < 11200; i++) print (i * k) % 251 }' >pictures/$((k % 2))/$k.pgm
+done
+run 0 train --data images:pictures --model linear --size 98 --steps 1 --batch 2 --out large --json
+run 0 export --weights large/weights.safetensors --onnx large.onnx
+strings_of large.onnx | grep -q 'shorter side to 112, the middle 98 x 98; bilinear' || fail "large.onnx does not say how to resize"
 # The weights are in it as they are in the other file: as many bytes, and a little more.
 size=$(wc -c <$w) made=$(wc -c <model.onnx)
 [ "$made" -gt $((size - 20000)) ] && [ "$made" -lt $((size + 40000)) ] || fail "model.onnx has $made bytes of $size"
@@ -81,6 +90,7 @@ grep -q 'features as the model sees them' odd.py || fail "odd.py: what it takes"
 awk 'BEGIN { print "age,job,y"; for (i = 0; i < 60; i++) print i % 7 "," (i % 3 ? "clerk" : "smith") "," (i % 2 ? "yes" : "no") }' >t.csv
 run 0 train --data csv:t.csv,label=y --model linear --epochs 1 --out table --json
 run 0 export --weights table/weights.safetensors --onnx table.onnx
+! strings_of table.onnx | grep -q dro.resize || fail "table.onnx resizes"
 for name in age job clerk smith yes LabelEncoder ai.onnx.ml OneHot; do
     strings_of table.onnx | grep -q "$name" || fail "table.onnx has no $name"
 done

@@ -14,7 +14,11 @@ extern "C" {
  * logit-adjusted loss or with a saved threshold it need not be the most probable one. Output of a
  * model of a real-valued target: `value` (batch, 1). Inputs:
  *
- * Images are `pixels` (batch, channels, height, width), 0 to 255; the model normalises them.
+ * Images are `pixels` (batch, channels, height, width), 0 to 255, which the model normalises. They
+ * must have the model's size already. Of a file `dro predict` takes the middle, as in training:
+ * where images stayed in files, the shorter side becomes 256/224 of the model's size, and of that
+ * the middle; where they became arrays, the largest square in the middle becomes the model's size.
+ * Both are Pillow's resize() with BILINEAR and the box; the metadata `dro.resize` says which it is.
  *
  * A table has one input (batch, 1) for each of its columns, which the model encodes: a text as in
  * the file, without blanks around it, or a double: a number without a unit or separators of

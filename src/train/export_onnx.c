@@ -488,12 +488,34 @@ static dro_status network(exporter *e)
     return output(e, value(logits, g->heads[0]));
 }
 
+/* What dro predict makes of an image's file before it is an input (augment.c, image_files.c). */
+static const char *resize_text(const exporter *e, char text[160])
+{
+    const dro__weights_about *a = e->about;
+    int size = a->shape.height, shorter = (int)floor(size * 256.0 / 224 + 0.5);
+    bool square = a->has_normal && a->shape.channels <= 3 && a->shape.height == a->shape.width;
+    if (square && a->files)
+        snprintf(text, 160,
+                 "shorter side to %d, the middle %d x %d; bilinear with antialiasing (Pillow)",
+                 shorter, size, size);
+    else if (square && a->arrays)
+        snprintf(text, 160,
+                 "the largest square in the middle to %d x %d; bilinear with antialiasing (Pillow)",
+                 size, size);
+    else
+        return NULL;
+    return text;
+}
+
 static dro_status export(exporter *e, const char *path)
 {
     dro__buffer file = {0};
+    char text[160];
+    const char *resize = resize_text(e, text);
     DRO_TRY(network(e));
     dro__onnx_model(&file, &e->graph, e->about->model,
-                    DRO__NAMES("dro.model", e->about->model, "dro.loss", e->about->loss));
+                    DRO__NAMES("dro.model", e->about->model, "dro.loss", e->about->loss,
+                               resize ? "dro.resize" : NULL, resize));
     dro_status status = file.failed
                             ? dro__fail(e->ctx, DRO_ERR_MEMORY, "no memory to export a model")
                             : dro__write_file(e->ctx, path, file.bytes, file.size);
