@@ -536,11 +536,56 @@ static void test_exports(void **state)
     assert_int_equal(dro_export_torch(ctx, "a", NULL), DRO_ERR_ARGUMENT);
 }
 
+/* Floats as an .npy file. */
+static void write_npy(const char *name, int rows, int columns, const float *values)
+{
+    char head[140] = "\x93NUMPY\x01";
+    char text[110];
+    char width[16] = "";
+    if (columns > 1)
+        snprintf(width, sizeof width, " %d", columns);
+    snprintf(text, sizeof text, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d,%s), }",
+             rows, width);
+    head[8] = 118;
+    snprintf(head + 10, sizeof head - 10, "%-117s\n", text);
+    write_file(name, head, 128);
+    append_file(name, values, (size_t)rows * (size_t)columns * sizeof *values);
+}
+
+/* Rows without labels are of the kind that the model is of. */
+static void test_unlabelled(void **state)
+{
+    (void)state;
+    float x[120], y[60], values[60];
+    dro_predictor *p;
+    for (int i = 0; i < 60; i++) {
+        x[2 * i] = (float)sin(i * i);
+        x[2 * i + 1] = (float)cos(3.0 * i);
+        y[i] = 100 + 7 * x[2 * i];
+    }
+    write_npy("x.npy", 60, 2, x);
+    write_npy("y.npy", 60, 1, y);
+    char settings[400];
+    snprintf(settings, sizeof settings, "data=npy:%%/x.npy,labels=%s,target=real model=linear", //
+             in_dir("y.npy"));
+    train("real", settings);
+    OK(ctx, dro_predictor_open(ctx, weights_of("real"), in_folder("npy:%/x.npy"), &p));
+    assert_int_equal(dro_predictor_data(p)->classes, 0);
+    OK(ctx, dro_predictor_logits(p, DRO_TRAIN, 0, 60, values, NULL));
+    for (int i = 0; i < 60; i++)
+        assert_float_equal(values[i], y[i], 0.5);
+    const dro_metrics *m;
+    assert_int_not_equal(dro_predictor_evaluate(p, DRO_TRAIN, &m), DRO_OK);
+    assert_non_null(strstr(dro_predictor_error(), "the data has no labels to compare with"));
+    dro_predictor_close(p);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_train, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_metadata),  TEST(test_shapes),  TEST(test_long_names), TEST(test_prior),
-    TEST(test_threshold), TEST(test_weights), TEST(test_exports),    TEST(test_image_files),
+    TEST(test_metadata), TEST(test_shapes),      TEST(test_long_names),
+    TEST(test_prior),    TEST(test_threshold),   TEST(test_weights),
+    TEST(test_exports),  TEST(test_image_files), TEST(test_unlabelled),
 };
 
 CHECK_MAIN(tests)

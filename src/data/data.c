@@ -489,6 +489,26 @@ static void free_names(char **names, int32_t count)
     dro__free(names);
 }
 
+dro_status dro__data_without_classes(dro_data *d)
+{
+    if (!d->unlabelled || d->classes == 0)
+        return DRO_OK;
+    for (int s = 0; s < DRO_SPLITS; s++) {
+        dro__table *t = &d->split[s];
+        if (!t->labels)
+            continue;
+        t->targets = dro__alloc((size_t)t->n + 1, sizeof *t->targets);
+        if (!t->targets)
+            return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %lld targets", (long long)t->n);
+        dro__free(t->labels);
+        dro__free(d->counts[s]);
+        t->labels = NULL, d->counts[s] = NULL;
+    }
+    free_names(d->class_names, d->classes);
+    d->class_names = NULL, d->classes = 0;
+    return DRO_OK;
+}
+
 void dro_data_close(dro_data *d)
 {
     if (!d)

@@ -152,6 +152,8 @@ bool dro__names_files(const char *spec);
  * NULL: for no model. Formats without one do not look at it. */
 dro_status dro__data_open_given(dro_context *ctx, const char *spec, const char *given,
                                 dro_data **data);
+/* Data without labels, for a model of a real-valued target: it has targets, all 0, and no class. */
+dro_status dro__data_without_classes(dro_data *data);
 /* dro_data_open to train a model: rows are scaled (scale.h), which the encoding
  * says. */
 dro_status dro__data_for_training(dro_context *ctx, const char *spec, dro_data **data);

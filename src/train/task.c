@@ -379,6 +379,8 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
                      : dro__data_open_given(t->ctx, c->data, c->encoding, &t->data));
     if (c->train)
         DRO_TRY(take_small_images(t, c));
+    if (c->about && c->about->regression)
+        DRO_TRY(dro__data_without_classes(t->data));
     DRO_TRY(dro_data_info_get(t->data, &t->info));
     t->images = t->info.kind == DRO_DATA_PIXELS || t->info.kind == DRO_DATA_FILES;
     t->regression = t->info.classes == 0;
