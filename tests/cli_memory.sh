@@ -82,6 +82,7 @@ for more in $(seq 0 600 36000); do
     code=$?
     [ $code -le 1 ] || fail "an mlp in $((least + more)) KiB: exit status $code: $(head -n 1 err)"
     [ $code -eq 0 ] || grep -q '^dro: ' err || fail "an mlp in $((least + more)) KiB: no message"
+    ! grep -q 'its code 1)' err || fail "an mlp in $((least + more)) KiB: $(cat err)"
 done
 
 finish

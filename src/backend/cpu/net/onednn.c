@@ -55,9 +55,10 @@ typedef struct convolution {
 
 static dro_status failed(dro__onednn *library, const char *what, dnnl_status_t status)
 {
-    return dro__fail(library->ctx,
-                     status == dnnl_out_of_memory ? DRO_ERR_MEMORY : DRO_ERR_UNSUPPORTED,
-                     "oneDNN could not make a %s (its code %d)", what, (int)status);
+    if (status == dnnl_out_of_memory)
+        return dro__fail(library->ctx, DRO_ERR_MEMORY, "no memory for a %s of oneDNN", what);
+    return dro__fail(library->ctx, DRO_ERR_UNSUPPORTED, "oneDNN could not make a %s (its code %d)",
+                     what, (int)status);
 }
 
 /* ---- layouts ---- */
