@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -58,7 +59,9 @@ static void report_instructions(checkup *c)
 {
     char text[300], cure[120];
     const char *wrong = NULL, *used = dro_cpu_instructions(&wrong), *limit = getenv("DRO_CPU");
-    bool limited = !wrong && limit && *limit;
+    /* The best that there is, or more than the processor has, is no limit. */
+    bool best = strncmp(dro_cpu_choices(), used, strlen(used)) == 0;
+    bool limited = !wrong && !best && limit && strcasecmp(limit, used) == 0;
     snprintf(text, sizeof text, "%s%s%s", used, limited ? ", limited by DRO_CPU=" : "",
              limited ? limit : "");
     snprintf(cure, sizeof cure, "DRO_CPU is not %s: other commands refuse it", dro_cpu_choices());
