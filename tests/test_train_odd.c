@@ -367,11 +367,35 @@ static void test_image_arrays(void **state)
     dro_train_destroy(t);
 }
 
+static void find_unused(void *user, const char *text)
+{
+    bool *found = user;
+    *found = *found || strstr(text, "microbatch has no effect on ");
+}
+
+/* A setting that the optimiser does not use. */
+static void test_unused(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {"lbfgs", "newton"};
+    for (int k = 0; k < 2; k++) {
+        char text[200];
+        bool found = false;
+        dro_train_watch watch = {.size = sizeof watch, .user = &found, .note = find_unused};
+        snprintf(text, sizeof text, "%smodel=linear microbatch=4 optimizer=%s", TABLE,
+                 optimizers[k]);
+        dro_train *t = train_of(text);
+        OK(ctx, dro_train_run(t, NULL, false, &watch));
+        assert_true(found);
+        dro_train_destroy(t);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_tables, teardown)
 
 static const struct CMUnitTest tests[] = {
     TEST(test_refused), TEST(test_auto),    TEST(test_diverged),     TEST(test_reported),
-    TEST(test_sample),  TEST(test_streams), TEST(test_image_arrays),
+    TEST(test_sample),  TEST(test_streams), TEST(test_image_arrays), TEST(test_unused),
 };
 
 CHECK_MAIN(tests)

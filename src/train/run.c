@@ -262,6 +262,9 @@ static dro_status open_data(dro_train *t)
     for (int k = 0; dro_data_remark(t->task.data, k); k++)
         dro__note(t, "note: %s", dro_data_remark(t->task.data, k));
     DRO_TRY(check_settings(t));
+    if (s->microbatch && dro__optimizer_exact(s->optimizer))
+        dro__note(t, "note: microbatch has no effect on %s, which passes over all rows at once",
+                  s->optimizer);
     uint64_t per_epoch = t->task.epoch_steps, usual = (STEPS + per_epoch - 1) / per_epoch;
     usual = usual < EPOCHS ? EPOCHS : usual > EPOCHS_MOST ? EPOCHS_MOST : usual;
     usual = dro__optimizer_exact(s->optimizer) ? EXACT_EPOCHS : usual;
