@@ -585,7 +585,9 @@ class Recover(torch.optim.Optimizer):
             torch._foreach_copy_(self._views(flat), tensors)
 
     def _put(self, flat):
-        """The parameters become these weights."""
+        """The parameters become these weights. Autocast around a step keeps copies of the old ones.
+        """
+        torch.clear_autocast_cache()
         if self._units is not None:
             flat = torch.mul(flat, self._units, out=self._spare)
         with torch.no_grad():

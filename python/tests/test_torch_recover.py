@@ -1,4 +1,5 @@
 """Recover against the library's recover on the same batches, and in the company of PyTorch."""
+import contextlib
 import copy
 import os
 import pickle
@@ -159,6 +160,24 @@ def test_autocast_short_batches_and_changed_weights():
     opt.step(closure)
     assert (model[0].weight - changed).abs().max() < 0.5
     assert opt.info["a"] == 1  # the estimator starts afresh
+
+
+def test_autocast_around_the_step():
+    """Its copies of the weights in bf16 are of the point that is evaluated."""
+    found = []
+    for around in (True, False):
+        model = network(0, False)
+        opt = Recover(model, lr=0.3, lam=2)
+        with torch.autocast("cpu", dtype=torch.bfloat16) if around else contextlib.nullcontext():
+            for step in range(20):
+                ids = batch(step)
+
+                def closure():
+                    with torch.autocast("cpu", dtype=torch.bfloat16):
+                        return losses_of(model, ids)
+                opt.step(closure)
+        found.append(torch.cat([p.detach().ravel() for p in model.parameters()]))
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
 def test_schedules_from_zero():
