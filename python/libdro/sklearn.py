@@ -216,6 +216,11 @@ class _Estimator(BaseEstimator):
         if state is not None:
             self._stream.optimizer.load(state)
 
+    def _forget_linear(self):
+        """Of an earlier fit with another model."""
+        for name in ("coef_", "intercept_"):
+            self.__dict__.pop(name, None)
+
     def __getstate__(self):
         state = dict(super().__getstate__())
         stream = state.pop("_stream", None)
@@ -260,8 +265,10 @@ class DROClassifier(ClassifierMixin, _Estimator):
             raise ValueError(f"classes {classes!r} are not those of the first call: "
                              f"{self.classes_!r}")
         self._partial_fit(X, y, sample_weight, groups, first)
-        counts = np.bincount(self._encode(column_or_1d(y)), minlength=len(self.classes_))
-        self._counts = getattr(self, "_counts", 1) + counts
+        y = self._encode(column_or_1d(y))
+        weights = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        self._counts = getattr(self, "_counts", 1) + np.bincount(
+            y, np.broadcast_to(weights, y.shape), minlength=len(self.classes_))
         self._share = self._counts / self._counts.sum()
         self._shift = np.zeros(len(self.classes_))
         if self.over == "class":
@@ -284,6 +291,9 @@ class DROClassifier(ClassifierMixin, _Estimator):
             self.__dict__.pop(name, None)
         super().fit(X, y, sample_weight, groups)
         self._prior_shift()  # says what is wrong with class_prior
+        weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=float)
+        total = np.broadcast_to(weights, np.asarray(y).shape[:1]).sum()
+        self._counts = np.maximum(self._share * total, 1)  # partial_fit() goes on from them
         return self
 
     fit.__doc__ = _Estimator.fit.__doc__
@@ -300,6 +310,7 @@ class DROClassifier(ClassifierMixin, _Estimator):
         self._shift = np.array(json.loads(about.get("dro.prior_shift", "0")))
 
     def _take(self, layers):
+        self._forget_linear()
         if len(layers[-1][1]) == 1:  # sparse rows of many features: the margin of the second class
             matrix, bias = layers[-1]
             layers[-1] = np.vstack([-matrix, matrix]) / 2, np.concatenate([-bias, bias]) / 2
@@ -323,12 +334,20 @@ class DROClassifier(ClassifierMixin, _Estimator):
             if self.class_prior not in ("train", "uniform"):
                 raise ValueError(f'class_prior is {self.class_prior!r}: expected "train", '
                                  '"uniform" or an array')
-            uniform = self.class_prior == "uniform"
-            return self._shift - np.log(self._share) if uniform else self._shift
-        prior = np.asarray(self.class_prior, dtype=float)
-        if prior.shape != self.classes_.shape or not (prior > 0).all():
-            raise ValueError(f"class_prior is {self.class_prior!r}: expected {len(self.classes_)} "
-                             "numbers above 0")
+            if self.class_prior == "train":
+                return self._shift
+            prior = np.ones(len(self.classes_))
+        else:
+            try:
+                prior = np.asarray(self.class_prior, dtype=float)
+            except (ValueError, TypeError):
+                prior = np.zeros(0)
+            if prior.shape != self.classes_.shape or not (prior > 0).all():
+                raise ValueError(f"class_prior is {self.class_prior!r}: expected "
+                                 f"{len(self.classes_)} numbers above 0")
+        if not self._share.all():
+            raise ValueError(f"class_prior: class {shown(self.classes_[self._share.argmin()])} has "
+                             "no example with a weight above 0, so no other prior can be given")
         return self._shift + np.log(prior / self._share)
 
     def decision_function(self, X):
@@ -387,6 +406,7 @@ class DRORegressor(RegressorMixin, _Estimator):
         pass
 
     def _take(self, layers):
+        self._forget_linear()
         layers = [(m.astype(np.float64), b.astype(np.float64)) for m, b in layers]
         matrix, bias = layers[-1]
         self.weights_ = layers[:-1] + [(matrix * self._scale, bias * self._scale + self._centre)]

@@ -211,8 +211,38 @@ def test_class_prior(table):
     assert (given.predict(X) == "b").sum() > (plain.predict(X) == "b").sum()
     with pytest.raises(ValueError, match="uniform"):
         DROClassifier(class_prior="none").fit(X, y).predict(X)
+    with pytest.raises(ValueError, match="expected 2 numbers"):
+        DROClassifier(class_prior={"a": 0.5, "b": 0.5}).fit(X, y)
     over = DROClassifier(over="class", class_prior="train").fit(X, y)
     assert abs(over.predict_proba(X)[:, 1].mean() - (y == "b").mean()) < 0.05
+    y = np.where(np.arange(len(y)) % 50 == 0, "c", y)  # a class without weight
+    assert np.isfinite(DROClassifier().fit(X, y, y != "c").predict_proba(X)).all()
+    with pytest.raises(ValueError, match="class 'c' has no example with a weight"):
+        DROClassifier(class_prior="uniform").fit(X, y, y != "c")
+
+
+def test_shares_of_a_stream(table):
+    """They are of the weights, and go on from those of a fit."""
+    X, y = table
+    weights = np.where(y == "b", 5.0, 1.0)
+    expected = [weights[y == name].sum() / weights.sum() for name in ("a", "b")]
+    model = DROClassifier(over="class", class_prior="train")
+    for _ in range(3):
+        model.partial_fit(X, y, ["a", "b"], weights)
+    assert np.allclose(model._share, expected, atol=0.01)
+    few = np.append(np.flatnonzero(y == "b")[:3], np.flatnonzero(y == "a")[:1])
+    for given in (None, weights):
+        before = model.fit(X, y, given).predict_proba(X)
+        model.partial_fit(X[few], y[few])
+        assert np.abs(model.predict_proba(X) - before).mean() < 0.05
+
+
+def test_coefficients_of_another_model(table):
+    for model in (DROClassifier(), DRORegressor()):
+        y = table[1] if isinstance(model, DROClassifier) else table[0][:, 0]
+        assert hasattr(model.fit(table[0], y), "coef_")
+        model.set_params(model="mlp:4", max_iter=20).fit(table[0], y)
+        assert not hasattr(model, "coef_") and not hasattr(model, "intercept_")
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp:8"])
