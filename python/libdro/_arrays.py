@@ -35,7 +35,7 @@ def as_numpy(values):
         found = [_numbers(name, column_values(column)) for name, column in columns(values)]
         return np.column_stack(found) if found else np.empty((len(values), 0), np.float32)
     if isinstance(values, np.ma.MaskedArray):
-        return np.ma.filled(values.astype(float), np.nan)
+        return np.ma.filled(values.astype(float), np.nan) if values.mask.any() else values.data
     return np.asarray(values)
 
 
@@ -120,6 +120,8 @@ def _finite(X, place):
 
 def _sparse_rows(X):
     X = X.tocsr()
+    if X.dtype.kind == "c":
+        raise ValueError(f"X has type {X.dtype}: expected real numbers")
     if X.ndim != 2:
         raise ValueError(f"X has shape {X.shape}: expected (examples, features)")
     try:
@@ -127,7 +129,8 @@ def _sparse_rows(X):
     except ValueError as error:
         raise ValueError(f"X: a damaged sparse matrix: {error}") from None
     if not X.has_canonical_format or X.dtype != np.float32:
-        X = X.astype(np.float32, copy=True)
+        with np.errstate(over="ignore"):
+            X = X.astype(np.float32, copy=True)
         X.sum_duplicates()
     _finite(X.data, lambda k: f"row {np.searchsorted(X.indptr, k, side='right') - 1}")
     return X
@@ -161,6 +164,13 @@ def _without_gaps(y):
         raise ValueError(f"y: row {missing.argmax()} is missing ({missing.sum()} such rows): drop "
                          "the rows without a value, from X too")
     return y
+
+
+def _has_floats(y):
+    """Whether an array of objects holds numbers alone, and not only whole ones."""
+    kinds = set(map(type, y.tolist()))
+    return all(issubclass(kind, (int, float, np.integer, np.floating)) and kind is not bool
+               for kind in kinds) and any(issubclass(kind, (float, np.floating)) for kind in kinds)
 
 
 def class_texts(classes):
@@ -226,6 +236,10 @@ class Arrays:
         count = len(X) if self.X is None else self.X.shape[0]
         self._name = getattr(y, "name", None)
         y = _without_gaps(_whole("y", y, count))
+        if y.dtype.kind == "O" and _has_floats(y):
+            y = y.astype(np.float64)
+        if y.dtype.kind == "c":
+            raise ValueError(f"y has type {y.dtype}: expected classes or real numbers")
         self.classes = self.labels = self.targets = None
         if y.dtype.kind == "f" and classes is None:
             self.targets = _real("y", y)

@@ -222,6 +222,8 @@ def _values(names):
     if set(names) <= {"False", "True"}:
         return np.array([name == "True" for name in names])
     try:
-        return np.array([int(name) for name in names])
+        if all(str(int(name)) == name for name in names):  # "01" is a text
+            return np.array([int(name) for name in names])
     except ValueError:
-        return np.array(names)
+        pass
+    return np.array(names)

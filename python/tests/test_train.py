@@ -85,6 +85,8 @@ def test_errors_in_values(table):
         with pytest.raises(ValueError, match=text):
             libdro.Arrays(wrong, y[:len(wrong)])
     for wrong, text in ((np.where(number == 7, None, y), "row 7 is missing"),
+                        (np.ma.masked_array(number, number == 7), "row 7 is missing"),
+                        (number * 1j, "y has type complex128"),
                         (np.where(number == 7, np.nan, 1.5), "row 7 is missing"),
                         (np.where(number == 7, 1, y.astype(object)), "different types")):
         with pytest.raises(ValueError, match=text):
@@ -98,8 +100,30 @@ def test_errors_in_values(table):
         libdro.train(data=(X, (y == "b").astype(float)), model="linear", steps=1)
 
 
+def test_kinds_of_labels(table):
+    """Numbers that are no integers are a target, in an array of objects too."""
+    X, y = table
+    number = np.arange(400)
+    for target in (X[:, 0], X[:, 0].astype(object), np.where(number == 7, 1, X[:, 0].astype("O"))):
+        assert np.allclose(libdro.Arrays(X, target).targets, target.astype(np.float32))
+    for classes in (number % 3, (number % 3).astype(object), np.ma.masked_array(number % 3),
+                    (y == "b").astype(object)):
+        assert libdro.Arrays(X, classes).classes.tolist() == sorted(set(classes.tolist()))
+
+
+@pytest.mark.parametrize("names", [["01", "1"], ["1_0", "2"], ["+1", "1"], ["-1", "1"]])
+def test_classes_that_look_like_numbers(table, names, tmp_path):
+    X, y = table
+    y = np.where(y == "a", *names)
+    libdro.train(data=(X, y), model="linear", out=tmp_path / "run")
+    model = libdro.load(tmp_path / "run")
+    assert (model.predict(X).astype(str) == y).mean() > 0.9
+
+
 def test_errors_in_sparse_matrices(table):
     sp = pytest.importorskip("scipy.sparse")
+    with pytest.raises(ValueError, match="X has type complex"):
+        libdro.Arrays(sp.csr_matrix(table[0] * 1j), table[1])
     X = sp.csr_matrix(table[0].astype(np.float32))
     for name, value in (("indices", 99), ("indices", -4), ("indptr", 10**6)):
         wrong = X.copy()
