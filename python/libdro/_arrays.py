@@ -40,21 +40,28 @@ def as_numpy(values):
 
 
 def _features(X):
-    """The names of a table's columns, where each has one of its own."""
-    names = column_names(X)
-    own = names is not None and all(isinstance(n, str) for n in names)
-    return names if own and len(set(names)) == len(names) else None
+    """The names of a table's columns, where each has one of its own. Those that pandas gives to
+    columns without names, 0, 1 and so on, are none."""
+    names = column_names(X) or []
+    if len(set(map(type, names))) != 1 or names == [*range(len(names))]:
+        return None
+    texts = [*map(str, names)]
+    return texts if len(set(texts)) == len(texts) else None
 
 
 def in_order(X, names):
     """Of a table the columns of these names, in their order. Anything else is as it was."""
     given = _features(X)
+    if names is None and given is not None and {*column_names(X)} == {*range(len(given))}:
+        names = [*map(str, range(len(given)))]  # the model's columns had no names
     if names is None or given is None or given == names:
         return X
     missing = [name for name in names if name not in given]
     if missing:
         raise ValueError(f"X has no column {missing[0]!r}, which the model was trained with")
-    return X[names] if hasattr(X, "iloc") else X.select(names)
+    if hasattr(X, "iloc"):
+        return X.iloc[:, [given.index(name) for name in names]]
+    return X.select(names)
 
 
 def same_columns(arrays, names):

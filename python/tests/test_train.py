@@ -177,6 +177,21 @@ def test_columns_in_any_order(table, kind, tmp_path):
         libdro.train(data=(make(X), table[1]), test=libdro.Arrays(other, table[1]))
 
 
+def test_columns_whose_names_are_numbers(table):
+    """In any order too, and pandas's 0, 1, 2 of columns without names."""
+    pd = pytest.importorskip("pandas")
+    X, y = pd.DataFrame(table[0]), table[1]
+    for names in ([0, 1, 2], [7, 3, 5], [2, 0, 1], [("u", 1), ("u", 2), ("v", 1)]):
+        X.columns = pd.Index(names)
+        model = libdro.train(data=(X, y), model="linear").model
+        expected = model.predict_proba(X)
+        assert np.allclose(model.predict_proba(X.to_numpy()), expected)
+        assert np.allclose(model.predict_proba(X[[names[k] for k in (2, 1, 0)]]), expected)
+        if names != [0, 1, 2]:
+            with pytest.raises(ValueError, match="X has no column"):
+                model.predict(X.set_axis(["p", "q", "r"], axis=1))
+
+
 @pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars"])
 def test_tables_for_a_model_of_a_csv_file(table, kind, tmp_path):
     """They are encoded like the file."""
