@@ -11,7 +11,7 @@ import numpy as np
 from ._arrays import Arrays, as_numpy, as_rows, as_target, class_texts, in_order, same_columns
 from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, path_text,
                    pointer, raise_status, text)
-from ._table import columns_as_texts, csv_spec, is_table, write_csv
+from ._table import as_booleans, columns_as_texts, csv_spec, is_table, write_csv
 
 _HEADER_MOST = 100_000_000  # bytes, as the format has it
 
@@ -64,6 +64,7 @@ class Model:
         self.name = about["dro.model"]
         self._names = _names(path, about.get("dro.classes", "[]"))
         self._label = _csv_label(about.get("dro.encoding", ""))
+        self._booleans = _csv_booleans(about.get("dro.encoding", ""))
         self.features = _names(path, about["dro.features"]) if "dro.features" in about else None
         self.classes = _values(self._names) if classes is None else np.asarray(classes)
         if classes is not None and self._label is not None:
@@ -103,7 +104,8 @@ class Model:
         if not len(X):
             raise ValueError("X has no rows")
         path, label = os.path.join(folder, "X"), self._label or "label"
-        found = [(name, values) for name, values in columns_as_texts(X) if name != label]
+        found = [(name, as_booleans(values) if name in self._booleans else values)
+                 for name, values in columns_as_texts(X) if name != label]
         write_csv(path, found + ([] if y is None else [(label, as_numpy(y))]))
         return csv_spec(path, label=None if y is None else label)
 
@@ -205,6 +207,13 @@ def _csv_label(encoding):
         return None
     names = [unquote(line.partition("'")[2]) for line in lines if line.startswith("label ")]
     return names[0] if names else "label"
+
+
+def _csv_booleans(encoding):
+    """The names of the columns whose words are False and True."""
+    words = [line.split(" ") for line in encoding.split("\n") if line.startswith("words ")]
+    return {unquote(w[1][1:]) for w in words if sorted(w[-2:]) == ["'False", "'True"] and
+            w[-3] == "2"}
 
 
 def _names(path, found):

@@ -68,6 +68,15 @@ def name_text(name):
     return str(name).strip(_BLANKS)
 
 
+def as_booleans(values):
+    """0 and 1 as False and True."""
+    if values.dtype.kind not in "iufO":
+        return values
+    found = [bool(v) if isinstance(v, (int, float, np.number)) and v in (0, 1) else v
+             for v in values.tolist()]
+    return np.array(found + [None], dtype=object)[:-1]  # None: nothing is turned into an axis
+
+
 def columns_as_texts(table):
     """Names, as they are in a CSV file, and arrays."""
     return [(name_text(name), column_values(column)) for name, column in columns(table)]

@@ -259,6 +259,9 @@ def test_tables_with_text(people, tmp_path):
     for model in (run.model, libdro.load(out), pickle.loads(pickle.dumps(run.model))):
         for table in tables:
             assert (model.predict_proba(table) == expected).all()
+        for kind in (int, float, "Int64", object):
+            numbers = X.assign(member=X["member"].astype(kind))
+            assert (model.predict_proba(numbers) == expected).all()
         new = X[:3].assign(town="elsewhere")
         assert (model.predict_proba(new) != expected[:3]).all()
         assert model.explain((X, y), "mean")["value"] > 0.01
