@@ -11,6 +11,7 @@ from ._table import (cells, column_names, column_values, columns, columns_as_tex
                      is_category, is_table, name_text, write_csv)
 
 _GROUPS_MOST = 1 << 24
+_STEPS = 100  # of float32 between the extremes of a column, at least
 _FEW = 10  # different values: classes rather than numbers
 _MISSING = re.compile(r"[+-]?nan|na|\??", re.IGNORECASE)  # as csv reads it
 
@@ -93,6 +94,36 @@ def _real(name, values):
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} does not hold numbers ({error}): encode text and categories "
                          "first") from None
+
+
+def look_for_steps(X):
+    """Warns of columns whose values float32 cannot tell apart, such as times in seconds."""
+    if is_table(X):
+        found = [(f"column {name!r}", column_values(column)) for name, column in columns(X)]
+    elif isinstance(X, np.ndarray) and X.ndim == 2:
+        found = [(f"column {k}", column) for k, column in enumerate(X.T)] if _is_wide(X) else []
+    else:
+        return
+    for name, column in found:
+        _look_for_steps(f"X: {name}", column)
+
+
+def _is_wide(values):
+    """Whether its type has more digits than float32."""
+    return values.dtype.kind in "iuf" and values.dtype.itemsize >= 4 and values.dtype != np.float32
+
+
+def _look_for_steps(name, values):
+    if not _is_wide(values) or not len(values):
+        return
+    low, high = float(values.min()), float(values.max())
+    most = max(-low, high)
+    if low < high and most < np.finfo(np.float32).max:
+        step = float(np.spacing(np.float32(most)))
+        if high - low < _STEPS * step:
+            warnings.warn(f"{name} goes from {low:.10g} to {high:.10g}, and numbers of this size "
+                          f"have steps of {step:.3g} in float32: subtract a constant",
+                          stacklevel=4)
 
 
 def _whole(name, values, count):
@@ -234,6 +265,8 @@ class Arrays:
         self.X = self._not_numbers = None
         try:
             self.X = as_rows(X)
+            if classes is None:
+                look_for_steps(X)
         except NotNumbers as error:
             if self.table is None:
                 raise
@@ -250,6 +283,7 @@ class Arrays:
         self.classes = self.labels = self.targets = None
         if y.dtype.kind == "f" and classes is None:
             self.targets = _real("y", y)
+            _look_for_steps("y", y)
         else:
             self.classes, self.labels = self._number(y, classes)
         self.groups = groups

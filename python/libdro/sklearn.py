@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (_check_sample_weight, check_is_fitted, column_or_1d,
                                       validate_data)
 
-from ._arrays import Arrays, is_sparse, shown
+from ._arrays import Arrays, is_sparse, look_for_steps, shown
 from ._lib import setting_name
 from ._model import read_header, read_tensor
 from ._stream import Stream
@@ -77,6 +77,7 @@ class _Estimator(BaseEstimator):
         for over="group"."""
         if self.model != "auto":
             _hidden(self.model)  # says what is wrong with it
+        look_for_steps(X)
         X, y = self._checked(X, y, reset=True)
         weights = _weights(sample_weight, X)
         y = self._encode_first(y, weights)

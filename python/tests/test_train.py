@@ -120,6 +120,27 @@ def test_classes_that_look_like_numbers(table, names, tmp_path):
     assert (model.predict(X).astype(str) == y).mean() > 0.9
 
 
+def test_numbers_that_float32_cannot_tell_apart(table):
+    X, y = table
+    times = X * [10, 1, 1] + [1.7e9, 1e3, 0]
+    for data in ((times, y), (times.astype(np.int64), y)):
+        with pytest.warns(UserWarning, match="X: column 0 goes from .* steps of 128 in float32"):
+            libdro.Arrays(*data)
+    with pytest.warns(UserWarning, match="^y goes from"):
+        libdro.Arrays(X, times[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for fine in (X, X * 1e30, times * 0 + 1.7e9, times.astype(np.float32), X * 1e9 + 1.7e9):
+            libdro.Arrays(fine, y)
+    pd = pytest.importorskip("pandas")
+    with pytest.warns(UserWarning, match="X: column 'u' goes from"):
+        libdro.Arrays(pd.DataFrame(times, columns=["u", "v", "w"]), y)
+    pytest.importorskip("sklearn")
+    from libdro.sklearn import DROClassifier
+    with pytest.warns(UserWarning, match="X: column 0 goes from"):
+        DROClassifier().fit(times, y)
+
+
 def test_errors_in_sparse_matrices(table):
     sp = pytest.importorskip("scipy.sparse")
     with pytest.raises(ValueError, match="X has type complex"):
