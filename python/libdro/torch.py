@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from ._lib import (ERR_CALLBACK, ERRORS, Backward, Context, Draw, Forward, Lent, Problem,
-                   StepBatch, lib, step_module)
+                   StepBatch, lib, settings_table, step_module)
 from ._optimizer import Guard, Optimizer
 
 NumberError = ERRORS[-7]
@@ -104,7 +104,7 @@ class Tilt(torch.nn.Module):
     def __init__(self, lam=None, over="example", gamma=0.03, cap=10.0, heaviest=30.0, count=None,
                  prior="uniform", objective=None):
         super().__init__()
-        if (lam is None) == (objective is None):
+        if (lam is None) == (not objective):
             raise ValueError("give lam, or another objective: Tilt(20) or "
                              'Tilt(objective="cvar:0.1")')
         if lam is not None:
@@ -296,7 +296,8 @@ class Tilt(torch.nn.Module):
             self._saved = state_dict.pop(prefix + "steps").cpu().numpy().tobytes()
             self._start(self._steps.device)
         for name in ("u", "counted"):
-            if prefix + name in state_dict and hasattr(self, name):  # as many groups as it has seen
+            # Without count, as many groups as it has seen.
+            if prefix + name in state_dict and hasattr(self, name) and not self.count:
                 setattr(self, name, getattr(self, name).new_zeros(len(state_dict[prefix + name])))
         super()._load_from_state_dict(state_dict, prefix, *rest)
         self._begun = False
@@ -305,6 +306,10 @@ class Tilt(torch.nn.Module):
         what = f"objective={self._spec!r}" if self._spec else f"lam={self.lam}"
         return f"{what}, over={self.over!r}, gamma={self.gamma}"
 
+
+# Settings of the library's and PyTorch's optimisers, which a group of parameters cannot have.
+_NOT_OF_A_GROUP = {row[0] for row in settings_table()} - {"name"} | {
+    "lam", "betas", "eps", "alpha", "dampening", "maximize", "amsgrad", "rho"}
 
 _NOT_OF_THE_MODEL = ("the losses do not depend on the parameters: the closure must call the model, "
                      "not detach its output, and not run under torch.no_grad()")
@@ -317,13 +322,14 @@ class Recover(torch.optim.Optimizer):
     opt.step(lambda: F.cross_entropy(model(x), y, reduction="none"))
 
     A step evaluates the closure at the present weights and, from the second step on, at the weights
-    of the step before: the same random numbers at both, and batch norm's running statistics move
-    once (give the module, not its parameters). It must return one loss per example. A list of
-    closures is one batch in pieces: every piece is evaluated once more, and the memory is that of
-    the largest.
+    of the step before: PyTorch's random numbers are the same at both, and batch norm's running
+    statistics move once (give the module, not its parameters). It must return one loss per example,
+    of the same examples each time: a batch is drawn, and augmented by anything but PyTorch, before
+    the step. A list of closures is one batch in pieces: every piece is evaluated once more, and the
+    memory is that of the largest.
 
     lr: the step size; schedulers work. Parameter groups may have step sizes of their own, whose
-    ratios stay as they are in the first step.
+    ratios stay as they are in the first step; other settings are the same for all.
     clip: called with the parameters when their gradients are there, at both points:
     clip=lambda p: torch.nn.utils.clip_grad_norm_(p, 1.0).
     batch: most examples in a batch, of all processes together; None: as in the first step.
@@ -348,9 +354,17 @@ class Recover(torch.optim.Optimizer):
         module = isinstance(model, torch.nn.Module)
         params = model.parameters() if module else model
         self._buffers = _Buffers(model if module else None)
-        if lam is None and not settings.get("objective"):
+        if (lam is None) == (not settings.get("objective")):
             raise ValueError("give lam, or another objective: Recover(model, lr=0.5, lam=20) or "
                              'Recover(model, lr=0.5, objective="cvar:0.1")')
+        if "eta" in settings:
+            raise TypeError("eta is called lr here: Recover(model, lr=0.5, lam=20)")
+        if settings.get("form", "two-point") != "two-point":
+            raise ValueError(f"form is {settings['form']!r}: expected \"two-point\", which it "
+                             "always is")
+        if clip is not None and not callable(clip):
+            raise TypeError(f"clip is {clip!r}: expected a function of the parameters, such as "
+                            "lambda p: torch.nn.utils.clip_grad_norm_(p, 1.0)")
         lr = float(_above_zero("lr", lr))
         tilts = {settings.get("tilt"), settings.get("switch_tilt")} & {"class", "group"}
         self._labelled = bool(tilts)
@@ -370,6 +384,10 @@ class Recover(torch.optim.Optimizer):
         """Before the first step only."""
         if self._steps:
             raise RuntimeError("Recover takes no parameters after its first step: make a new one")
+        other = _NOT_OF_A_GROUP.intersection(group)
+        if other:
+            raise ValueError(f"a parameter group has {min(other)}: expected lr alone; Recover's "
+                             "other settings are the same for all parameters")
         super().add_param_group(group)
         self._params = self._trained()
         wrong = [p.dtype for p in self._params if p.dtype != torch.float32]

@@ -139,6 +139,9 @@ def test_state_of_groups(tmp_path):
     tilt.eval()
     tilt(losses + 1, labels)
     assert torch.equal(tilt.u, before)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        Tilt(1.0, "group", count=4).load_state_dict(tilt.state_dict())
+    Tilt(1.0, "group", count=5).load_state_dict(tilt.state_dict())
 
 
 def test_autocast_and_accumulation():
@@ -191,8 +194,9 @@ def test_misuse():
             Tilt(1.0)(wrong)
     with pytest.raises(ValueError, match="lam is 0"):
         Tilt(0)
-    with pytest.raises(ValueError, match="give lam, or another objective"):
-        Tilt()
+    for settings in (dict(), dict(objective=""), dict(lam=1, objective="cvar:0.1")):
+        with pytest.raises(ValueError, match="give lam, or another objective"):
+            Tilt(**settings)
     with pytest.raises(libdro.DroError, match="cvar:ALPHA"):
         Tilt(objective="var:0.1")
     with pytest.raises(ValueError, match="give count"):

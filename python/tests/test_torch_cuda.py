@@ -78,9 +78,9 @@ def clipped(model):
     lambda m: Recover(m, lr=0.1, lam=2, momentum=0.9, a_rule="fixed", a=0.9),
     lambda m: Recover(m, lr=0.01, lam=2, precondition="rms", weight_decay=0.01),
     lambda m: Recover(m, lr=0.1, lam=2, reg="l1", reg_strength=1e-3),
-    lambda m: Recover(m, lr=0.05, lam=2, objective="cvar:0.3"),
-    lambda m: Recover(m, lr=0.05, lam=2, objective="chi2:0.5"),
-    lambda m: Recover(m, lr=0.05, lam=2, objective="kl-radius:0.2"),
+    lambda m: Recover(m, lr=0.05, objective="cvar:0.3"),
+    lambda m: Recover(m, lr=0.05, objective="chi2:0.5"),
+    lambda m: Recover(m, lr=0.05, objective="kl-radius:0.2"),
     lambda m: Recover(m, lr=0.1, lam=2, eta_schedule="cosine", steps=STEPS, warmup=20), groups,
     clipped], ids=["kl", "small", "momentum", "rms", "l1", "cvar", "chi2", "radius", "schedule",
                    "groups", "clip"])
@@ -171,11 +171,11 @@ def images(size=16):
     return torch.randn(size, 3, 8, 8, device="cuda"), torch.randint(0, 10, (size,), device="cuda")
 
 
-@pytest.mark.parametrize("settings", [dict(), dict(tilt="class", classes=10),
+@pytest.mark.parametrize("settings", [dict(lam=2), dict(lam=2, tilt="class", classes=10),
                                       dict(momentum=0.9, objective="cvar:0.5")])
 def test_a_step_does_not_wait(settings):
     model, (x, y) = conv_net().to(memory_format=torch.channels_last), images()
-    opt = Recover(model, lr=0.01, lam=2, **settings)
+    opt = Recover(model, lr=0.01, **settings)
     labels = (y,) if "tilt" in settings else ()
     opt.step(lambda: losses_of(model, x, y), *labels)  # makes the optimiser
     with Waits():

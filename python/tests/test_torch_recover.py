@@ -433,6 +433,18 @@ def test_misuse():
             copied(opt)
 
 
+def test_misuse_of_settings():
+    for settings in (dict(), dict(lam=2, objective="cvar:0.1")):
+        with pytest.raises(ValueError, match="give lam, or another objective"):
+            Recover(network(), lr=0.1, **settings)
+    with pytest.raises(TypeError, match="eta is called lr"):
+        Recover(network(), lr=0.1, lam=2, eta=0.1)
+    with pytest.raises(ValueError, match='expected "two-point"'):
+        Recover(network(), lr=0.1, lam=2, form="exact")
+    with pytest.raises(TypeError, match="clip is 1.0: expected a function"):
+        Recover(network(), lr=0.1, lam=2, clip=1.0)
+
+
 def test_misuse_of_labels():
     model, labels = network(), torch.tensor(LABELS)[batch(0)]
     plain = Recover(model, lr=0.1, lam=2)
@@ -463,6 +475,9 @@ def test_misuse_of_parameters():
     model[0].requires_grad_(False)
     with pytest.raises(RuntimeError, match="requires_grad has changed"):
         opt.step(lambda: losses_of(model, batch(2)))
+    for wrong in ("weight_decay", "betas", "lam", "momentum"):
+        with pytest.raises(ValueError, match=f"a parameter group has {wrong}: expected lr alone"):
+            Recover([{"params": network().parameters(), wrong: 0.1, "name": "x"}], lr=0.1, lam=2)
     with pytest.raises(ValueError, match="no parameter requires a gradient"):
         Recover(network().requires_grad_(False), lr=0.1, lam=2).step(lambda: torch.rand(3))
     state = opt.state_dict()
