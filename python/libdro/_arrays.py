@@ -12,6 +12,7 @@ from ._table import (cells, column_names, column_values, columns, columns_as_tex
 
 _GROUPS_MOST = 1 << 24
 _STEPS = 100  # of float32 between the extremes of a column, at least
+_MANY = 20  # different integers, with fewer examples of each: numbers rather than classes
 _FEW = 10  # different values: classes rather than numbers
 _MISSING = re.compile(r"[+-]?nan|na|\??", re.IGNORECASE)  # as csv reads it
 
@@ -415,6 +416,11 @@ def as_arrays(data, like=None, name="data"):
     if arrays.targets is not None and _looks_like_classes(arrays.targets):
         warnings.warn("y holds floats, so it is a real-valued target; for classes give integers "
                       "or text: y.astype(int)", stacklevel=3)
+    if arrays.classes is not None and arrays.classes.dtype.kind in "iu":
+        found, count = len(arrays.classes), len(arrays.labels)
+        if found > max(_MANY, count / _MANY):
+            warnings.warn(f"y has {found} different integers in {count} rows, and each is a class; "
+                          "for a real-valued target give floats: y.astype(float)", stacklevel=3)
     return arrays
 
 

@@ -113,6 +113,9 @@ class _Estimator(BaseEstimator):
 
     def _objective(self):
         """The settings that say what is minimised."""
+        if self.objective and self.lam is not None:
+            raise ValueError(f"lam={self.lam} is not used with objective={self.objective!r}: give "
+                             "one of them")
         chosen = dict(lam=self.lam, tilt=self.over, objective=self.objective)
         if self.alpha is not None:
             chosen.update(reg="l2", reg_strength=self.alpha)
@@ -138,6 +141,8 @@ class _Estimator(BaseEstimator):
                              "of their own")
         if first:
             self.groups_ = np.unique(groups)
+        if not hasattr(self, "groups_"):
+            raise ValueError("groups: give them to the first call too")
         unknown = np.setdiff1d(groups, self.groups_)
         if len(unknown):
             raise ValueError(f"group {shown(unknown[0])} is new: give all groups to the first call")

@@ -278,6 +278,10 @@ def test_stream_of_weights_and_groups(table):
     assert mine.score(X, y) > 0.9
     with pytest.raises(ValueError, match="group 7 is new"):
         mine.partial_fit(X, y, groups=np.full(400, 7))
+    with pytest.raises(ValueError, match="give them to the first call too"):
+        DROClassifier().partial_fit(X, y, ["a", "b"]).partial_fit(X, y, groups=np.zeros(400))
+    with pytest.raises(ValueError, match="lam=1 is not used with objective='cvar:0.1'"):
+        DROClassifier(lam=1, objective="cvar:0.1").fit(X, y)
     with pytest.raises(ValueError, match="none of the classes"):
         mine.partial_fit(X, np.full(400, "c"), groups=np.zeros(400))
     with pytest.raises(ValueError, match="first call"):

@@ -120,6 +120,22 @@ def test_classes_that_look_like_numbers(table, names, tmp_path):
     assert (model.predict(X).astype(str) == y).mean() > 0.9
 
 
+def test_integers_that_are_no_classes(table):
+    X, _ = table
+    with pytest.warns(UserWarning, match="y has .* different integers in 400 rows"):
+        libdro.train(data=(X, np.round(X[:, 0] * 100).astype(int)), model="linear", steps=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        libdro.train(data=(X, np.arange(400) % 20), model="linear", steps=1)
+
+
+def test_lambda_twice(table):
+    with pytest.raises(TypeError, match="lam and lambda_ are the same setting"):
+        libdro.train(data=table, lam=1, lambda_=2)
+    with pytest.warns(UserWarning, match="lam is not used: objective='cvar:0.1'"):
+        run_of(table, objective="cvar:0.1", steps=1)
+
+
 def test_numbers_that_float32_cannot_tell_apart(table):
     X, y = table
     times = X * [10, 1, 1] + [1.7e9, 1e3, 0]
