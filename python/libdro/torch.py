@@ -163,6 +163,15 @@ class Tilt(torch.nn.Module):
             coef = coef.to(losses.dtype)
         return torch.dot(coef, losses)
 
+    def _apply(self, *arguments, **named):
+        """The estimate stays in double precision where the model around it becomes half()."""
+        before = dict(self._buffers)
+        super()._apply(*arguments, **named)
+        for name, buffer in self._buffers.items():
+            if buffer.dtype != torch.float64:
+                self._buffers[name] = before[name].to(buffer.device)
+        return self
+
     @property
     def weights(self):
         """Those of the last batch, of mean near 1; None before the first."""

@@ -158,6 +158,18 @@ def test_autocast_and_accumulation():
     assert torch.isfinite(tilt.objective) and tilt.weights.shape == (50,)
 
 
+@pytest.mark.parametrize("over", ["example", "class"])
+def test_within_a_model_of_half_precision(over):
+    labels = () if over == "example" else (torch.arange(8) % 3,)
+    tilts = Tilt(0.5, over), Tilt(0.5, over)
+    torch.nn.ModuleList([tilts[1]]).half()
+    for _ in range(3):
+        losses = torch.rand(8)
+        assert tilts[0](losses, *labels) == tilts[1](losses, *labels)
+        tilts[1].bfloat16()
+        assert all(map(torch.equal, tilts[0].buffers(), tilts[1].buffers()))
+
+
 def test_eval_and_not_finite():
     tilt = Tilt(1.0)
     tilt(torch.rand(8))
