@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 
 from ._lib import ArraysStruct, lib, pointer, text
-from ._table import (cells, column_names, column_values, columns, columns_as_texts, csv_spec,
-                     is_category, is_table, name_text, write_csv)
+from ._table import (are_booleans, as_booleans, cells, column_names, column_values, columns,
+                     columns_as_texts, csv_spec, is_category, is_table, name_text, write_csv)
 
 _GROUPS_MOST = 1 << 24
 _STEPS = 100  # of float32 between the extremes of a column, at least
@@ -44,8 +44,8 @@ def as_numpy(values):
 def _features(X):
     """The names of a table's columns, where each has one of its own. Those that pandas gives to
     columns without names, 0, 1 and so on, are none."""
-    names = column_names(X) or []
-    if len(set(map(type, names))) != 1 or names == [*range(len(names))]:
+    names = column_names(X)
+    if names is None or names == [*range(len(names))]:
         return None
     texts = [*map(str, names)]
     return texts if len(set(texts)) == len(texts) else None
@@ -319,9 +319,10 @@ class Arrays:
                                           c.byref(other) if other else None))
         return f"arrays:{name}" + (f",{self.options}" if self.options else "")
 
-    def write(self, folder, test=None, label=None):
+    def write(self, folder, test=None, label=None, booleans=None):
         """Writes the table into a folder, as a CSV file with the labels, groups and weights;
-        returns the SPEC. label: the name of that column, in place of those of X with this name."""
+        returns the SPEC. label: the name of that column, in place of those of X with this name.
+        booleans: the columns in which 0 and 1 are False and True; None: those that have these."""
         both = [self] + ([test] if test is not None else [])
         if any(arrays.table is None for arrays in both):
             raise TypeError("X has text, categories or missing values: expected tables, as data "
@@ -337,9 +338,12 @@ class Arrays:
         by_name = any(name.isdigit() for name in names)  # they are found before numbers
         categories = ":".join(names[k] if by_name else str(k + 1) for k, (_, column)
                               in enumerate(columns(self.table)) if is_category(column))
+        if booleans is None:
+            found = columns_as_texts(self.table)
+            booleans = {name for name, values in found if are_booleans(values)}
         paths = [os.path.join(folder, name) for name in ("data", "test")]
         for arrays, path in zip(both, paths):
-            arrays._write(path, label, group, weight)
+            arrays._write(path, label, group, weight, booleans)
         spec = csv_spec(paths[0], label=label, target="real" if self.classes is None else "class",
                         test=paths[1] if test is not None else None, group=group, weight=weight)
         options = f",{self.options}" if self.options else ""
@@ -350,11 +354,12 @@ class Arrays:
                 options += option + ours
         return spec + options
 
-    def _write(self, path, label, group, weight):
+    def _write(self, path, label, group, weight, booleans):
         y = self.targets if self.classes is None else self.classes[self.labels]
         weights = np.ones(len(y)) if self.weights is None else self.weights
         own = [(label, y), (group, self.groups), (weight, weights)]
-        found = [pair for pair in columns_as_texts(self.table) if pair[0] != label]
+        found = [(name, as_booleans(values) if name in booleans else values)
+                 for name, values in columns_as_texts(self.table) if name != label]
         write_csv(path, found + [pair for pair in own if pair[0] is not None])
 
     def _struct(self):

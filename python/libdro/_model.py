@@ -96,7 +96,7 @@ class Model:
         """The SPEC of a table as a CSV file: the model was trained on one, and encodes its columns.
         """
         if isinstance(data, Arrays) and data.table is not None:
-            return data.write(folder, label=self._label or "label")
+            return data.write(folder, label=self._label or "label", booleans=self._booleans)
         X, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
         if not is_table(X):
             raise TypeError("this model was trained on a CSV file, or on a table with text or "

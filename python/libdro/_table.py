@@ -68,6 +68,15 @@ def name_text(name):
     return str(name).strip(_BLANKS)
 
 
+def are_booleans(values):
+    """Whether they are False and True, and missing ones."""
+    if values.dtype.kind != "O":
+        return values.dtype.kind == "b"
+    if not {bool, np.bool_}.intersection(map(type, values.tolist())):
+        return False
+    return all(isinstance(v, (bool, np.bool_)) or not _cell(v) for v in values.tolist())
+
+
 def as_booleans(values):
     """0 and 1 as False and True."""
     if values.dtype.kind not in "iufO":

@@ -63,10 +63,10 @@ def test_kinds_of_data(table):
         expected = logits if expected is None else expected
         assert np.allclose(logits, expected, atol=1e-4), name
     if "pandas" in forms:
-        frame = forms["pandas"].assign(word=y)
-        with pytest.raises(ValueError, match="column 'word' does not hold numbers, but the model"):
+        frame = forms["pandas"].add_prefix("c").assign(c2=y)
+        with pytest.raises(ValueError, match="column 'c2' does not hold numbers, but the model"):
             libdro.train(data=(X, y), test=(frame, y))
-        with pytest.raises(ValueError, match="column 'word' does not hold numbers, but the model"):
+        with pytest.raises(ValueError, match="column 'c2' does not hold numbers, but the model"):
             run.model.predict(frame)
     if "torch" in forms:
         assert (run.model.predict(forms["torch"]) == run.model.predict(X)).all()
@@ -218,7 +218,7 @@ def test_columns_whose_names_are_numbers(table):
     """In any order too, and pandas's 0, 1, 2 of columns without names."""
     pd = pytest.importorskip("pandas")
     X, y = pd.DataFrame(table[0]), table[1]
-    for names in ([0, 1, 2], [7, 3, 5], [2, 0, 1], [("u", 1), ("u", 2), ("v", 1)]):
+    for names in ([0, 1, 2], [7, 3, 5], [2, 0, 1], [("u", 1), ("u", 2), ("v", 1)], [0, "u", 2]):
         X.columns = pd.Index(names)
         model = libdro.train(data=(X, y), model="linear").model
         expected = model.predict_proba(X)
@@ -299,11 +299,17 @@ def test_tables_with_text(people, tmp_path):
         for kind in (int, float, "Int64", object):
             numbers = X.assign(member=X["member"].astype(kind))
             assert (model.predict_proba(numbers) == expected).all()
+            for data in ((numbers, y), libdro.Arrays(numbers, y)):
+                found = [model.explain(d, "mean")["value"] for d in (data, (X, y))]
+                assert found[0] == found[1]
         new = X[:3].assign(town="elsewhere")
         assert (model.predict_proba(new) != expected[:3]).all()
         assert model.explain((X, y), "mean")["value"] > 0.01
         with pytest.raises(libdro.DroError, match="^X: no column 'town'"):
             model.predict(X[["age"]])
+    numbers = X.assign(member=X["member"].astype(int))
+    tested = libdro.train(data=(X, y), test=(numbers, y), model="linear").result
+    assert tested["test"]["accuracy"] == tested["train"]["accuracy"]
     for table in tables[2:]:
         trained = libdro.train(data=(table, y), test=(X, y), model="linear").model
         assert np.allclose(trained.predict_proba(X), expected, atol=1e-6)
