@@ -117,6 +117,53 @@ static void test_refused(void **state)
     }
 }
 
+/* ---- robust objectives learn, too ---- */
+
+static double trained(const char *optimizer, const char *objective)
+{
+    char text[300];
+    snprintf(text, sizeof text,
+             "data=csv:%%/rare.csv,label=y model=linear eval_train=yes eval_every=1000 "
+             "optimizer=%s objective=%s",
+             optimizer, objective);
+    dro_train *t = train_of(text);
+    dro_status status = dro_train_run(t, NULL, false, NULL);
+    if (status != DRO_OK)
+        fail_msg("%s %s: %s", optimizer, objective, dro_context_error(ctx));
+    double value = dro_train_last(t)->train.objective;
+    dro_train_destroy(t);
+    return value;
+}
+
+/* All losses are equal where training begins, and few examples are of class 1. */
+static void test_learns(void **state)
+{
+    (void)state;
+    static const char *const objectives[] = {
+        "cvar:0.99", "cvar:0.5", "chi2:1", "kl:0.2", "kl:0.1 tilt=class", "cvar:0.5 tilt=class"};
+    static const char *const optimizers[] = {"sgd", "recover", "scent", "adamw"};
+    FILE *f = fopen(in_dir("rare.csv"), "w");
+    assert_non_null(f);
+    fputs("a,b,c,y\n", f);
+    for (uint64_t i = 0; i < 2000; i++) {
+        double x[3];
+        for (uint64_t j = 0; j < 3; j++)
+            x[j] = check_uniform(71, 3 * i + j, -1, 1);
+        bool one = x[0] + 0.5 * x[1] + check_uniform(72, i, -0.3, 0.3) > 1.05;
+        fprintf(f, "%.4f,%.4f,%.4f,%d\n", x[0], x[1], x[2], one);
+    }
+    assert_int_equal(fclose(f), 0);
+    for (size_t k = 0; k < sizeof objectives / sizeof objectives[0]; k++) {
+        double least = trained("lbfgs", objectives[k]), bound = least + (log(2) - least) / 3;
+        for (size_t m = 0; m < sizeof optimizers / sizeof optimizers[0]; m++) {
+            double value = trained(optimizers[m], objectives[k]);
+            if (!(value < bound))
+                fail_msg("%s %s: F %g, the minimum is %g", optimizers[m], objectives[k], value,
+                         least);
+        }
+    }
+}
+
 /* ---- model=auto ---- */
 
 /* A model that is better, but perhaps by chance, is said to be. */
@@ -394,8 +441,9 @@ static void test_unused(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_tables, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_refused), TEST(test_auto),    TEST(test_diverged),     TEST(test_reported),
-    TEST(test_sample),  TEST(test_streams), TEST(test_image_arrays), TEST(test_unused),
+    TEST(test_refused),  TEST(test_learns),       TEST(test_auto),
+    TEST(test_diverged), TEST(test_reported),     TEST(test_sample),
+    TEST(test_streams),  TEST(test_image_arrays), TEST(test_unused),
 };
 
 CHECK_MAIN(tests)
