@@ -26,12 +26,16 @@ enum { BY_DEFAULT, TUNED, COLUMNS };
 
 static const double TARGET = 1e-3; /* of F - F* at w = 0 */
 static const double FAILED = 1e30; /* of a run that diverged */
+/* F(0) - F* below this share of F(0) is not measured: losses are floats, and the F that lbfgs
+ * minimises is smoothed. */
+static const double NO_GAP = 1e-6;
 static const char objectives_all[] = "kl:1,kl:2,kl:5,kl-radius:0.1,cvar:0.5,chi2:0.1";
 
 typedef struct rates_cell {
     const rates_problem *problem;
     char objective[40];
     double minimum, start; /* F*, F - F* at w = 0 */
+    bool flat;             /* no F below that of w = 0 is known: nothing to measure */
 } rates_cell;
 
 /* F - F* of every run, and what follows from it. */
@@ -39,7 +43,9 @@ typedef struct rates_column {
     double gap[BUDGETS][SEEDS_MAX];
     double samples, low, high; /* to the target, and its 95 % interval; infinite: not reached */
     double exponent;           /* of the gap by samples, over the last five budgets */
-    double ratio, ratio_low, ratio_high; /* the default method's samples over these */
+    /* the default method's samples over these; infinite: only that one does not reach the target;
+     * NaN: this one does not, or one of them was not run */
+    double ratio, ratio_low, ratio_high;
 } rates_column;
 
 typedef struct result {
@@ -324,32 +330,29 @@ static void fit(const plan *p, const rates_cell *cell, rates_column *c)
     c->exponent = (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
-/* Of two that are both not reached the ratio is not known. */
-static double over(double a, double b)
-{
-    return isfinite(a) || isfinite(b) ? a / b : NAN;
-}
-
 static void compare(const plan *p, const rates_cell *cell, const rates_column *ours,
                     rates_column *c)
 {
     double all[RESAMPLES], target = TARGET * cell->start;
+    if (!isfinite(c->samples))
+        return;
     for (int t = 0; t < RESAMPLES; t++) {
-        all[t] = over(resampled(p, ours, target, t), resampled(p, c, target, t));
-        all[t] = isnan(all[t]) ? 1 : all[t];
+        double a = resampled(p, ours, target, t), b = resampled(p, c, target, t);
+        all[t] = isfinite(a) || isfinite(b) ? a / b : 1;
     }
     qsort(all, RESAMPLES, sizeof *all, ascending);
-    c->ratio = over(ours->samples, c->samples);
+    c->ratio = ours->samples / c->samples;
     c->ratio_low = all[RESAMPLES / 40];
     c->ratio_high = all[RESAMPLES - 1 - RESAMPLES / 40];
 }
 
-static const result *best_of(const result *results, const rates_cell *of, int column)
+/* NULL: none reaches the target. */
+static const result *best_of(const result *results, int column)
 {
     const result *best = NULL;
     for (int i = 0; i < RATES_METHODS; i++) {
         const result *r = &results[i];
-        if (r->cell == of && r->supported &&
+        if (r->supported && isfinite(r->columns[column].samples) &&
             (!best || r->columns[column].samples < best->columns[column].samples))
             best = r;
     }
@@ -402,13 +405,31 @@ static void samples_cells(cli_table *t, const plan *p, const rates_column *c)
         cli_table_cell(t, "diverged");
 }
 
+static bool any_run(const result *rows)
+{
+    bool any = false;
+    for (int i = 0; i < RATES_METHODS; i++)
+        any = any || rows[i].supported;
+    return any;
+}
+
 static void print_cell(const plan *p, const rates_cell *cell, const result *results)
 {
     static const char *const headers[] = {
         "method",         ">default",  ">95 % interval", ">last gap", ">tuned",
         ">95 % interval", ">last gap", ">exponent",      ">theory",   "setting"};
-    printf("\n%s, %s: F* %.6f, samples until F - F* is %.2g\n", rates_names[cell->problem->kind],
-           cell->objective, cell->minimum, TARGET * cell->start);
+    const char *name = rates_names[cell->problem->kind];
+    if (cell->flat) {
+        printf("\n%s, %s: left out, as no F below that of w = 0 was found\n", name,
+               cell->objective);
+        return;
+    }
+    printf("\n%s, %s: F* %.6f, samples until F - F* is %.2g\n", name, cell->objective,
+           cell->minimum, TARGET * cell->start);
+    if (!any_run(results)) {
+        printf("none of these methods has this objective\n");
+        return;
+    }
     cli_table *t = cli_table_create(10, headers);
     for (int i = 0; i < RATES_METHODS; i++) {
         const result *r = &results[i];
@@ -431,9 +452,11 @@ static void print_cell(const plan *p, const rates_cell *cell, const result *resu
 
 static void ratio_cells(cli_table *t, const result *best, int column)
 {
-    const rates_column *c = &best->columns[column];
-    cli_table_cell(t, "%s", best->method->label);
-    if (isfinite(c->ratio))
+    const rates_column *c = best ? &best->columns[column] : NULL;
+    cli_table_cell(t, "%s", best ? best->method->label : "none reaches it");
+    if (!c)
+        cli_table_cell(t, "-");
+    else if (isfinite(c->ratio))
         cli_table_cell(t, "%.2f (%.2f to %.2f)", c->ratio, c->ratio_low, c->ratio_high);
     else
         cli_table_cell(t, isnan(c->ratio) ? "-" : "not reached");
@@ -445,20 +468,23 @@ static void print_summary(const rates_cell *cells, int count, const result *resu
 {
     static const char *const headers[] = {"problem",    "objective",     "best by default",
                                           ">over best", "best if tuned", ">over best"};
+    int shown = 0;
+    for (int c = 0; c < count; c++)
+        shown += any_run(results + (size_t)c * RATES_METHODS);
+    if (shown == 0)
+        return;
     printf("\nSamples that %s, the default method, needs over those of the best method "
            "(95 %% intervals, paired)\n",
            ours);
     cli_table *t = cli_table_create(6, headers);
     for (int c = 0; c < count; c++) {
         const result *rows = results + (size_t)c * RATES_METHODS;
-        const result *best[COLUMNS] = {best_of(rows, &cells[c], BY_DEFAULT),
-                                       best_of(rows, &cells[c], TUNED)};
-        if (!best[BY_DEFAULT])
+        if (!any_run(rows))
             continue;
         cli_table_cell(t, "%s", rates_names[cells[c].problem->kind]);
         cli_table_cell(t, "%s", cells[c].objective);
         for (int k = 0; k < COLUMNS; k++)
-            ratio_cells(t, best[k], k);
+            ratio_cells(t, best_of(rows, k), k);
     }
     cli_table_print(t);
 }
@@ -499,15 +525,17 @@ static int make_cells(const cli_args *args, dro_context *ctx, rates_problem *pro
     return count;
 }
 
-/* F* and F - F* at w = 0. */
+/* F* and F - F* at w = 0. The F that lbfgs minimises is smoothed for cvar and chi2, so its end may
+ * be above F(0). */
 static void prepare(rates_cell *c)
 {
     rates_view view;
     c->minimum = NAN;
     if (rates_open(c->problem, &view) == DRO_OK) {
         double start = rates_value(&view, view.w, c->objective);
-        c->minimum = rates_minimum(&view, c->objective);
+        c->minimum = fmin(rates_minimum(&view, c->objective), start);
         c->start = start - c->minimum;
+        c->flat = !(c->start > NO_GAP * fabs(start));
     }
     rates_close(&view);
 }
@@ -527,9 +555,33 @@ static void default_method(const rates_cell *c, char *name, size_t size)
     rates_close(&view);
 }
 
-static void finish(const plan *p, const rates_cell *cell, result *rows, const char *ours)
+/* F* becomes the lowest F seen. */
+static void lower_minimum(const plan *p, rates_cell *cell, result *rows)
+{
+    double least = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < RATES_METHODS * COLUMNS * BUDGETS; i++) {
+            result *r = &rows[i / (COLUMNS * BUDGETS)];
+            double *gaps = r->columns[i / BUDGETS % COLUMNS].gap[i % BUDGETS];
+            for (int s = 0; r->supported && s < p->seeds; s++)
+                if (pass == 0)
+                    least = fmin(least, gaps[s]);
+                else
+                    gaps[s] -= least;
+        }
+    cell->minimum += least;
+    cell->start -= least;
+}
+
+static void finish(const plan *p, rates_cell *cell, result *rows, const char *ours)
 {
     const result *own = NULL;
+    lower_minimum(p, cell, rows);
+    for (int i = 0; i < RATES_METHODS; i++)
+        for (int k = 0; k < COLUMNS; k++) {
+            rates_column *c = &rows[i].columns[k];
+            c->ratio = c->ratio_low = c->ratio_high = NAN;
+        }
     for (int i = 0; i < RATES_METHODS; i++)
         for (int k = 0; rows[i].supported && k < COLUMNS; k++)
             fit(p, cell, &rows[i].columns[k]);
@@ -573,7 +625,7 @@ static json_t *run_all(const cli_args *args, rates_cell *cells, int count, int t
         result *r = &results[k];
         r->cell = &cells[k / RATES_METHODS];
         r->method = &rates_methods[k % RATES_METHODS];
-        if (listed(cli_text(args, "methods"), r->method->label))
+        if (!r->cell->flat && listed(cli_text(args, "methods"), r->method->label))
             work(&p, r);
 #pragma omp critical
         cli_busy("%d of %d methods and objectives done", ++done, tasks);

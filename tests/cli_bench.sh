@@ -47,4 +47,19 @@ if grep -q '"samples": null' "$work/out"; then fail "bench rates: a method does 
 run 2 bench rates --problems none
 has "expected pl, nonconvex or data" err
 
+# a method that was not run, or that does not reach the target, has no ratio
+rates="bench rates --problems pl --samples 10000 --settings 1 --seeds 2"
+run 0 $rates --objectives kl:1 --methods sgd
+has "pl       kl:1       none reaches it          -  none reaches it          -"
+run 0 $rates --objectives chi2:0.1 --methods ascpg
+has "none of these methods has this objective"
+
+# labels at random: lbfgs, which minimises a smoothed cvar, ends above the F of w = 0
+awk 'BEGIN { srand(3); print "x,y"; for (i = 0; i < 300; i++) print rand() "," (rand() < 0.5) }' \
+    >"$work/noise.csv"
+rates="bench rates --problems data --data $work/noise.csv,label=y --samples 10000 --settings 1"
+run 0 $rates --seeds 2 --objectives cvar:0.1 --methods sgd
+has "data, cvar:0.1: left out, as no F below that of w = 0 was found"
+if grep -q 'samples until' "$work/out"; then fail "bench rates: a target that is not reachable"; fi
+
 finish
