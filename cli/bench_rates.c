@@ -501,6 +501,79 @@ static bool listed(const char *list, const char *word)
     return !list;
 }
 
+/* The next word of a list with commas, cut to its size; false at the end. */
+static bool next_word(const char **list, char *word, size_t size)
+{
+    size_t length = strcspn(*list, ",");
+    if (!**list)
+        return false;
+    snprintf(word, size, "%.*s", (int)length, *list);
+    *list += length + ((*list)[length] == ',');
+    return true;
+}
+
+static int check_objectives(const char *list, dro_context *ctx)
+{
+    char word[256];
+    double loss = 1, weight, value;
+    int count = 0;
+    for (; next_word(&list, word, sizeof word); count++) {
+        if (dro_objective_value(ctx, word, &loss, 1, &weight, &value) != DRO_OK)
+            return cli_usage("bench rates: --objectives: %s", dro_context_error(ctx));
+        if (strlen(word) >= sizeof((rates_cell *)0)->objective)
+            return cli_usage("bench rates: --objectives: '%s' is too long", word);
+    }
+    return count > 0 && count * RATES_KINDS <= CELLS_MAX
+               ? 0
+               : cli_usage("bench rates: --objectives: expected 1 to %d of them, with commas",
+                           CELLS_MAX / RATES_KINDS);
+}
+
+static int check_methods(const char *list)
+{
+    char word[256], all[512];
+    size_t used = 0;
+    for (int i = 0; i < RATES_METHODS; i++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "",
+                                 rates_methods[i].label);
+    bool any = false, known = true;
+    while (known && next_word(&list, word, sizeof word)) {
+        any = true, known = false;
+        for (int i = 0; i < RATES_METHODS; i++)
+            known = known || strcmp(rates_methods[i].label, word) == 0;
+    }
+    if (any && known)
+        return 0;
+    return cli_usage("bench rates: --methods: no method '%s': expected some of %s", any ? word : "",
+                     all);
+}
+
+static int check_problems(const char *list, bool data)
+{
+    char word[256];
+    bool any = false, known = true;
+    while (known && next_word(&list, word, sizeof word)) {
+        any = true, known = false;
+        for (int k = 0; k < RATES_KINDS; k++)
+            known = known || (strcmp(rates_names[k], word) == 0 && (k != RATES_DATA || data));
+    }
+    if (any && known)
+        return 0;
+    return cli_usage("bench rates: --problems: expected pl, nonconvex or data (with --data)");
+}
+
+/* Before anything runs. */
+static int check_lists(const cli_args *args, dro_context *ctx)
+{
+    const char *problems = cli_text(args, "problems"), *methods = cli_text(args, "methods");
+    int status = check_objectives(cli_text(args, "objectives"), ctx);
+    if (status == 0 && methods)
+        status = check_methods(methods);
+    if (status == 0 && problems)
+        status = check_problems(problems, cli_text(args, "data") != NULL);
+    return status;
+}
+
 static int make_cells(const cli_args *args, dro_context *ctx, rates_problem *problems,
                       rates_cell *cells)
 {
@@ -516,11 +589,9 @@ static int make_cells(const cli_args *args, dro_context *ctx, rates_problem *pro
                                                    : dro_context_error(ctx));
             return -1;
         }
-        for (const char *p = list; *p && count < CELLS_MAX; p += strcspn(p, ","), p += *p == ',') {
-            cells[count].problem = &problems[kind];
-            snprintf(cells[count++].objective, sizeof cells->objective, "%.*s",
-                     (int)strcspn(p, ","), p);
-        }
+        const char *rest = list;
+        while (next_word(&rest, cells[count].objective, sizeof cells->objective))
+            cells[count++].problem = &problems[kind];
     }
     return count;
 }
@@ -642,8 +713,21 @@ static json_t *run_all(const cli_args *args, rates_cell *cells, int count, int t
     }
     if (!cli_json(args))
         print_summary(cells, count, results, ours);
+    if (!cli_json(args) && !listed(cli_text(args, "methods"), ours))
+        printf("%s was not run: --methods leaves it out\n", ours);
     free(results);
     return rows;
+}
+
+static json_t *flat_json(const rates_cell *cells, int count)
+{
+    json_t *flat = json_array();
+    for (int c = 0; c < count; c++)
+        if (cells[c].flat)
+            json_array_append_new(flat, json_pack("{s:s, s:s}", "problem",
+                                                  rates_names[cells[c].problem->kind], "objective",
+                                                  cells[c].objective));
+    return flat;
 }
 
 static int run(const cli_args *args)
@@ -653,16 +737,19 @@ static int run(const cli_args *args)
     dro_context *ctx = cli_context(args);
     if (!ctx)
         return 1;
-    cli_begin(args);
-    int count = make_cells(args, ctx, problems, cells), status = 1;
-    if (count == 0)
-        status = cli_usage("bench rates: --problems: expected pl, nonconvex or data (with --data)");
+    int status = check_lists(args, ctx), count = 0;
+    if (status == 0) {
+        cli_begin(args);
+        count = make_cells(args, ctx, problems, cells);
+        status = count < 0;
+    }
     if (count > 0) {
         json_t *rows = run_all(args, cells, count, threads_of(ctx));
         json_t *document =
-            json_pack("{s:s, s:f, s:i, s:i, s:f, s:o}", "machine", cli_cpu(), "samples",
+            json_pack("{s:s, s:f, s:i, s:i, s:f, s:o, s:o}", "machine", cli_cpu(), "samples",
                       cli_real(args, "samples"), "settings", (int)cli_integer(args, "settings"),
-                      "seeds", (int)cli_integer(args, "seeds"), "target", TARGET, "rows", rows);
+                      "seeds", (int)cli_integer(args, "seeds"), "target", TARGET, "rows", rows,
+                      "left_out", flat_json(cells, count));
         status = 0;
         if (cli_json(args))
             status = cli_emit(document);

@@ -47,10 +47,22 @@ if grep -q '"samples": null' "$work/out"; then fail "bench rates: a method does 
 run 2 bench rates --problems none
 has "expected pl, nonconvex or data" err
 
+# the lists are checked before anything runs
+run 2 bench rates --problems pl,none
+run 2 bench rates --problems pl,data
+has "data (with --data)" err
+run 2 bench rates --objectives kl:1,foo:1
+has "objective 'foo:1': expected kl:LAMBDA" err
+run 2 bench rates --objectives ""
+has "expected 1 to " err
+run 2 bench rates --methods sgd,foo
+has "no method 'foo': expected some of recover, recover:eta2, " err
+
 # a method that was not run, or that does not reach the target, has no ratio
 rates="bench rates --problems pl --samples 10000 --settings 1 --seeds 2"
 run 0 $rates --objectives kl:1 --methods sgd
 has "pl       kl:1       none reaches it          -  none reaches it          -"
+has "recover was not run: --methods leaves it out"
 run 0 $rates --objectives chi2:0.1 --methods ascpg
 has "none of these methods has this objective"
 
