@@ -148,12 +148,17 @@ static int take_arm(cli_scope *scope, const cli_arm *arm)
 {
     cli_pair p;
     int status = 0;
+    bool objective = false, lambda = false;
     for (int k = 0; k < arm->count && status == 0; k++) {
         if (strncmp(arm->pairs[k], "config=", 7) == 0)
             continue;
         status = cli_settings_pair(scope->command, arm->pairs[k], &p);
         status = status ? status : cli_settings_set(scope, p.name, p.value);
+        objective = objective || strcmp(p.name, "objective") == 0;
+        lambda = lambda || strcmp(p.name, "lambda") == 0;
     }
+    if (objective && !lambda) /* that of all arms is not for this one */
+        cli_settings_objective(scope);
     return status;
 }
 

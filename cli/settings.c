@@ -268,10 +268,20 @@ static int take_label(const cli_scope *scope, const cli_args *args)
     return status ? status : cli_settings_set(scope, "data", spec);
 }
 
+void cli_settings_objective(const cli_scope *scope)
+{
+    char objective[64] = "";
+    if (dro_settings_given(scope->settings, "objective"))
+        dro_settings_get(scope->settings, "objective", objective, sizeof objective);
+    if (*objective)
+        dro_settings_set(scope->settings, "lambda", NULL);
+}
+
 int cli_settings_take(cli_scope *scope, const cli_args *args)
 {
     cli_pair p;
     int status = 0;
+    bool lambda = false;
     if (cli_given(args, "epochs", 0) && cli_given(args, "steps", 0))
         return cli_usage("%s: --epochs and --steps exclude each other", scope->command);
     for (int own = 0; own < 2; own++) /* a setting for one optimiser overrides one for all */
@@ -284,7 +294,10 @@ int cli_settings_take(cli_scope *scope, const cli_args *args)
             if (for_one && (!scope->only || strcmp(scope->only, p.optimizer) != 0))
                 continue;
             status = cli_settings_set(scope, p.name, p.value);
+            lambda = lambda || strcmp(p.name, "lambda") == 0;
         }
+    if (!lambda) /* a file of settings has one */
+        cli_settings_objective(scope);
     return status ? status : take_label(scope, args);
 }
 

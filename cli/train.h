@@ -44,6 +44,8 @@ int cli_label_spec(const cli_args *args, const char *data, char *spec, size_t si
 /* All that the command line gives. */
 int cli_settings_take(cli_scope *scope, const cli_args *args);
 int cli_settings_set(const cli_scope *scope, const char *name, const char *value);
+/* An objective that was given later than lambda: forgets lambda. */
+void cli_settings_objective(const cli_scope *scope);
 int cli_settings_pair(const char *command, const char *pair, cli_pair *out);
 /* The k-th option that was given, as a setting, name "" if it is none; false past the last. */
 bool cli_settings_given(const cli_args *args, int k, cli_pair *out, int *status);

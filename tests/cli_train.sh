@@ -64,6 +64,16 @@ for case in 'kl:2 lambda' 'kl-radius:0.5 lambda,radius' 'cvar:0.3 threshold,radi
     done
     grep -q '^  "effective": [01]\.' "reached-$objective/result.json" || fail "$objective: no effective"
 done
+# config.json has a lambda beside the objective: it is no contradiction, and neither is a recipe's.
+for objective in kl:3 cvar:0.3; do
+    run 0 train $small --objective $objective --out "bare-$objective"
+    run 0 train --config "bare-$objective/config.json" --out "again-$objective"
+    cmp "bare-$objective/weights.safetensors" "again-$objective/weights.safetensors" || fail "$objective: another run"
+    run 0 train --config one/config.json --objective $objective --out "other-$objective"
+    run 0 train --resume --out "bare-$objective"
+done
+cmp bare-cvar:0.3/weights.safetensors other-cvar:0.3/weights.safetensors || fail "the lambda of a file matters"
+run 0 train $small --recipe imbalanced --objective cvar:0.3 --out of-recipe
 # Every setting is an option, by any of its names.
 run 0 train --config small.json --eta 0.25 --eval-train=no --momentum 0 --checkpoint-every 2m --deterministic --out flat4
 for line in '"eta": 0.25' '"eval_train": "no"' '"momentum": 0' '"checkpoint_every": 120' '"deterministic": "yes"'; do
@@ -294,6 +304,11 @@ wrong 2 train --steps 0
 wrong 2 train --epochs 2 --steps 3
 wrong 2 train --max-time soon
 wrong 2 train --optimizer sgd --lambda 5
+wrong 2 train --objective kl:3 --lambda 2
+wrong 2 train --objective cvar:0.1 --lambda 2
+wrong 2 train --lambda 2 --set objective=mean
+wrong 2 train --objective chi2:1 --over none
+wrong 2 train --config bare-kl:3/config.json --lambda 2
 wrong 2 train --reg l1
 wrong 2 train --set reg=group
 wrong 2 train --set reg_strength=5

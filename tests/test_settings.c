@@ -139,6 +139,34 @@ static void test_check(void **state)
     dro_settings_destroy(s);
 }
 
+/* An objective and a lambda that it does not have; config.json of kl:LAMBDA has both. */
+static void test_objective_and_lambda(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"cvar:0.1", "lambda=2", "has no lambda: leave out lambda=2, or write objective=kl:2"},
+        {"mean", "lambda=2", "objective=mean has no lambda"},
+        {"kl:3", "lambda=2", "objective=kl:3 has its own lambda: leave out lambda=2"},
+        {"kl:3", "lambda=3.0", NULL},
+        {"kl:3", "over=none", "kl:3 over none is the mean loss: leave out over=none"},
+        {"chi2:1", "tilt=class", NULL},
+        {"mean", "tilt=none", NULL},
+        {"", "lambda=2", NULL}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char name[16] = "";
+        const char *equals = strchr(cases[k][1], '=');
+        dro_settings *s = made();
+        memcpy(name, cases[k][1], (size_t)(equals - cases[k][1]));
+        OK(ctx, dro_settings_set(s, name, equals + 1));
+        OK(ctx, dro_settings_set(s, "objective", cases[k][0]));
+        if (cases[k][2])
+            FAILS(ctx, dro_settings_check(s), DRO_ERR_RANGE, cases[k][2]);
+        else
+            OK(ctx, dro_settings_check(s));
+        dro_settings_destroy(s);
+    }
+}
+
 static bool change(void *user, const dro_train_progress *p)
 {
     (void)p;
@@ -173,6 +201,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_unknown_names_are_refused_at_once),
     cmocka_unit_test(test_names_and_values),
     cmocka_unit_test(test_copy),
+    cmocka_unit_test(test_objective_and_lambda),
     cmocka_unit_test(test_check),
     cmocka_unit_test(test_a_run_uses_a_copy),
 };

@@ -397,6 +397,33 @@ static dro_status check_regulariser(const dro_settings *s)
     return DRO_OK;
 }
 
+/* lambda is kl's, and over none every objective is the mean. A file of settings has the lambda of
+ * kl:LAMBDA as well. */
+static dro_status check_objective(const dro_settings *s)
+{
+    const dro__given *objective = find_item(s, "objective"), *lambda = find_item(s, "lambda");
+    const dro__given *over = find_item(s, "tilt");
+    dro__objective o;
+    double value;
+    if (!objective || !*objective->value)
+        return DRO_OK;
+    DRO_TRY(dro__objective_parse(s->ctx, objective->value, &o));
+    bool kl = o.kind == DRO__OBJECTIVE_KL, mean = o.kind == DRO__OBJECTIVE_MEAN;
+    bool same = kl && lambda && dro__number_double(lambda->value, &value) && value == o.argument;
+    bool none = over && strcmp(over->value, "none") == 0 && !find_item(s, "switch_tilt");
+    if (lambda && !same)
+        return dro__fail(s->ctx, DRO_ERR_RANGE,
+                         "objective=%.60s %s: leave out lambda=%s, or write objective=kl:%s",
+                         objective->value, kl ? "has its own lambda" : "has no lambda",
+                         lambda->value, lambda->value);
+    if (!mean && none)
+        return dro__fail(s->ctx, DRO_ERR_RANGE,
+                         "objective=%.60s over none is the mean loss: leave out over=none, or "
+                         "write objective=mean",
+                         objective->value);
+    return DRO_OK;
+}
+
 dro_status dro_settings_check(const dro_settings *s)
 {
     if (!s)
@@ -416,6 +443,7 @@ dro_status dro_settings_check(const dro_settings *s)
                              name, owners);
         DRO_TRY(dro__param_check(s->ctx, row, optimizer, s->items[k].value));
     }
+    DRO_TRY(check_objective(s));
     return check_regulariser(s);
 }
 
