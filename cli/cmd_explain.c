@@ -330,8 +330,14 @@ static int run(const cli_args *args)
         return cli_fail("%s is the input: write the weights to another file", out);
     dro_context *ctx = cli_context(args);
     dro_predictor *p = NULL;
+    double loss = 0, weight, value;
     if (!ctx)
         return 1;
+    if (dro_objective_value(ctx, cli_text(args, "objective"), &loss, 1, &weight, &value)) {
+        int wrong = cli_usage("explain: %s", dro_context_error(ctx));
+        dro_context_destroy(ctx);
+        return wrong;
+    }
     cli_busy("reading %s", cli_text(args, "data"));
     bool open =
         dro_predictor_open(ctx, cli_text(args, "weights"), cli_text(args, "data"), &p) == DRO_OK;

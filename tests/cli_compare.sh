@@ -138,7 +138,7 @@ grep -q '"objective": "chi2:1"' aim/b-seed1/result.json || fail "$what: b is not
 aim "cvar:0.5 over examples" --arm 'a: sgd objective=cvar:0.3' --arm 'b: sgd objective=chi2:1' \
     --set report_objective=cvar:0.5
 run 2 compare --data $glyphs --out no --set report_objective=cvar:2
-has "cvar=2: expected a number from 1e-12 to 1" err
+has "objective cvar:2: expected a number from 1e-12 to 1" err
 
 run 0 compare --data $glyphs --steps 1 --batch 20 --seeds 1 --out named --arm 'x: sgd lr=0.25' --arm 'y: sgd eta=0.25'
 grep -q '"eta": 0.25' named/x-seed1/config.json || fail "$what: lr of an arm is not eta"

@@ -91,9 +91,9 @@ has "the data has no classes" err
 # What is wrong.
 run 2 explain --weights $w --data $data
 has "objective is missing" err
-run 1 explain --weights $w --data $data --objective kl
+run 2 explain --weights $w --data $data --objective kl
 has "expected kl:LAMBDA, kl-radius:RHO" err
-run 1 explain --weights $w --data $data --objective cvar:2
+run 2 explain --weights $w --data $data --objective cvar:2
 has "objective" err
 run 1 explain --weights $w --data $data --objective kl:1 --over rows
 has "expected example, class or group" err

@@ -304,6 +304,9 @@ wrong 2 train --steps 0
 wrong 2 train --epochs 2 --steps 3
 wrong 2 train --max-time soon
 wrong 2 train --optimizer sgd --lambda 5
+wrong 2 train --objective cvar:2
+wrong 2 train --objective chi2:
+wrong 2 train --objective kl
 wrong 2 train --objective kl:3 --lambda 2
 wrong 2 train --objective cvar:0.1 --lambda 2
 wrong 2 train --lambda 2 --set objective=mean

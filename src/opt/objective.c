@@ -38,9 +38,10 @@ dro_status dro__objective_parse(dro_context *ctx, const char *text, dro__objecti
     double value = 0;
     snprintf(name, sizeof name, "%.*s", (int)(colon ? colon - text : 0), text);
     const dro__param_row *row = colon ? dro__param_find(tables, name) : NULL;
-    if (row)
-        DRO_TRY(dro__params_set(ctx, tables, &value, "objective", name, colon + 1));
-    else if (strcmp(text, "mean") != 0)
+    if (row && dro__params_set(ctx, tables, &value, NULL, name, colon + 1) != DRO_OK)
+        return dro__fail(ctx, DRO_ERR_RANGE, "objective %s:%.60s: expected a number from %g to %g",
+                         name, colon + 1, row->about.low, row->about.high);
+    if (!row && strcmp(text, "mean") != 0)
         return dro__fail(ctx, DRO_ERR_NAME,
                          "objective '%.40s': expected kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, "
                          "chi2:RHO or mean",

@@ -284,7 +284,8 @@ static dro_status set_row(dro_settings *s, const dro__param_row *row, const char
         DRO_TRY(check_optimizer(s->ctx, value));
     if (strcmp(name, "model") == 0 && *value && strcmp(value, "auto") != 0)
         DRO_TRY(dro__model_check(s->ctx, value));
-    if (strcmp(name, "report_objective") == 0 && *value)
+    bool objective = strcmp(name, "objective") == 0 || strcmp(name, "report_objective") == 0;
+    if (objective && *value)
         DRO_TRY(dro__objective_parse(s->ctx, value, &(dro__objective){0}));
     DRO_TRY(dro__param_normal(s->ctx, row, theirs ? optimizer : NULL, value, text));
     return keep(s, name, text);
@@ -438,6 +439,10 @@ dro_status dro_settings_check(const dro_settings *s)
             continue;
         const dro__param_row *row = dro__param_find(tables, name);
         list_owners(name, owners, sizeof owners);
+        if (!row && strcmp(name, "lambda") == 0 && dro__param_find(tables, "objective"))
+            return dro__fail(s->ctx, DRO_ERR_NAME,
+                             "%s has no parameter 'lambda': write objective=kl:%s", optimizer,
+                             s->items[k].value);
         if (!row)
             return dro__fail(s->ctx, DRO_ERR_NAME, "%s has no parameter '%s', only %s", optimizer,
                              name, owners);
