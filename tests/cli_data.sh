@@ -111,6 +111,11 @@ wrong "list:$work/climbs,root=$work/nowhere" "nowhere: there is no such folder"
 wrong "csv:$work/a,b/t.csv,label=y" "a comma that belongs to a path"
 printf 'x,y\n1,a\033b\n' >"$work/escape"
 wrong "csv:$work/escape,label=y,target=real" "'a\\x1bb': expected a finite number"
+printf 'x,y\n1,2.5\n2,-2e200\n3,inf\n' >"$work/large"
+wrong "csv:$work/large,label=y,target=real" "column 'y': '-2e200': expected a smaller number: 3.4e38 is the limit"
+wrong "csv:$work/large,label=y,target=real" "expected a smaller number: 3.4e38" --stream
+printf 'x,y\n1,2.5\n3,inf\n' >"$work/infinite"
+wrong "csv:$work/infinite,label=y,target=real" "'inf': expected a finite number"
 wrong synth:glyphs "cannot be streamed" --stream
 wrong "libsvm:$work/nan" "features=" --stream
 

@@ -104,6 +104,8 @@ bool dro__csv_blank(const char *cell);
 /* A cell that is a number and nothing else; comma: it may have a decimal comma. */
 bool dro__csv_number(const char *cell, bool comma, double *value);
 bool dro__csv_infinite(const char *cell);
+/* What a cell should be instead, whose number is not finite as a float. */
+const char *dro__csv_expected(const char *cell, bool number);
 /* A number as people write it: thousands in groups of three ("1,234", "1 234", "1'234"; "1.234"
  * where commas are decimal), and %, $ or the sign of the euro, the pound or the yen before or
  * behind it. *unit is 0, or the unit that it must have if it has one (1 to DRO__CSV_UNITS), and

@@ -33,6 +33,12 @@ bool dro__csv_infinite(const char *cell)
     return strcasecmp(cell, "inf") == 0 || strcasecmp(cell, "infinity") == 0;
 }
 
+const char *dro__csv_expected(const char *cell, bool number)
+{
+    bool large = number && !dro__csv_infinite(cell);
+    return large ? "a smaller number: 3.4e38 is the limit" : "a finite number";
+}
+
 bool dro__csv_number(const char *cell, bool comma, double *value)
 {
     char text[64];

@@ -101,7 +101,7 @@ static dro_status read_numbers(const reader *r, const dro__csv *csv, size_t colu
             if (!isfinite(numbers[i]) || (weights && numbers[i] < 0))
                 return dro__csv_bad_cell(csv, i, k, cell,
                                          weights ? "a weight, a finite number of 0 or more"
-                                                 : "a finite number");
+                                                 : dro__csv_expected(cell, number));
         }
     return DRO_OK;
 }

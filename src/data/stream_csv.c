@@ -283,7 +283,8 @@ static dro_status read_label(const source *s, const dro__csv *csv, int64_t row, 
         bool number = comma ? dro__csv_number(cell, comma, &value)
                             : dro__csv_formatted(cell, comma, &unit, &value);
         *y = number ? (float)value : NAN;
-        return isfinite(*y) ? DRO_OK : dro__csv_bad_cell(csv, row, k, cell, "a finite number");
+        return isfinite(*y) ? DRO_OK
+                            : dro__csv_bad_cell(csv, row, k, cell, dro__csv_expected(cell, number));
     }
     if (dro__csv_missing(&s->form.missing, cell))
         return dro__csv_bad_cell(csv, row, k, cell, "a label");
