@@ -232,7 +232,7 @@ static void write_options(const char *text, char *out, size_t size)
     while (*text && used + 4 < size) {
         char name[32] = "";
         size_t length = strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_");
-        if (*text == ' ' && text[1 + length] == '=' && length < sizeof name)
+        if ((*text == ' ' || *text == '(') && text[1 + length] == '=' && length < sizeof name)
             memcpy(name, text + 1, length);
         out[used++] = *text++;
         if (!*name || !dro_setting_name(name) || used + length + 4 > size)

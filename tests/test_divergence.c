@@ -92,6 +92,11 @@ static void test_halvings(void **state)
     assert_true(fabs(eta * ldexp(1, 40) / 1e9 - 1) < 1e-4);
     clear("parts");
     FAILS(ctx,
+          run_to("optimizer=sgd objective=cvar:0.5 model=mlp:8 warmup=0 eta=1e6 on_divergence=stop",
+                 "parts", false, UINT64_MAX, &s),
+          DRO_ERR_NUMBER, "(eta=0.1), a larger ALPHA, more warm-up");
+    clear("parts");
+    FAILS(ctx,
           run_to("optimizer=sgd model=mlp:8 warmup=0 eta=1e6 on_divergence=stop", "parts", false,
                  UINT64_MAX, &s),
           DRO_ERR_NUMBER, "(eta=0.1)");
@@ -165,10 +170,76 @@ static void test_ends_above(void **state)
     }
 }
 
+/* F is compared with that of a constant whatever the objective, for real targets too; the cure is
+ * the objective's. */
+static void test_no_better_than_a_constant(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *says;
+    } cases[] = {
+        {"optimizer=recover objective=cvar:0.05 steps=600", "lowest there; try a larger ALPHA"},
+        {"optimizer=lbfgs objective=cvar:0.05 steps=200", "lowest there; try a larger ALPHA"},
+        {"optimizer=sgd objective=chi2:9 steps=600", "lowest there; try a smaller RHO"},
+        {"optimizer=sgd objective=mean steps=100", NULL},
+        {"optimizer=recover steps=100", NULL},
+        {"optimizer=recover objective=cvar:0.05 steps=20", NULL}, /* few */
+        {"optimizer=recover objective=cvar:0.2 eta=30 model=mlp:32 steps=100",
+         "of predicting the same for every example: try a larger ALPHA or a smaller step"},
+    };
+    char settings[300];
+    write_rows();
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        stopper s;
+        snprintf(settings, sizeof settings, ROWS "on_divergence=stop %s", dir, cases[k].more);
+        clear("whole");
+        OK(ctx, run_to(settings, "whole", false, UINT64_MAX, &s));
+        bool told = strstr(s.note, cases[k].says ? cases[k].says : "constant prediction") != NULL;
+        if (told != (cases[k].says != NULL))
+            fail_msg("%s: '%s'", cases[k].more, s.note);
+    }
+}
+
+/* One target far from the others: F of the mean of the targets by hand. */
+static void test_real_constant(void **state)
+{
+    (void)state;
+    char path[sizeof dir + 16], settings[300];
+    stopper s;
+    snprintf(path, sizeof path, "%s/real", dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (uint64_t i = 0; i < 400; i++)
+        fprintf(file, "%.6g 1:%.6g 2:1\n", i == 7 ? 100.0 : dro__random_normal(2, i, 0),
+                dro__random_normal(2, i, 1));
+    fclose(file);
+    const char *form = "data=libsvm:%s/real,target=real best=none optimizer=adamw steps=60 "
+                       "eta=1e-6 objective=%s";
+    snprintf(settings, sizeof settings, form, dir, "kl:1");
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, &s));
+    if (!strstr(s.note, "lowest there; try a larger lambda (objective=kl:"))
+        fail_msg("'%s'", s.note);
+    snprintf(settings, sizeof settings, form, dir, "mean");
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, &s));
+    assert_null(strstr(s.note, "constant prediction"));
+    snprintf(settings, sizeof settings, form, dir, "cvar:0.1 eta=3 eta_schedule=constant");
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, &s));
+    if (!strstr(s.note, "F ended at ") || !strstr(s.note, "same for every example: try a larger A"))
+        fail_msg("'%s'", s.note);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_divergence), cmocka_unit_test(test_exploded),
-    cmocka_unit_test(test_halvings),   cmocka_unit_test(test_stays_above),
-    cmocka_unit_test(test_no_folder),  cmocka_unit_test(test_ends_above),
+    cmocka_unit_test(test_divergence),
+    cmocka_unit_test(test_exploded),
+    cmocka_unit_test(test_halvings),
+    cmocka_unit_test(test_stays_above),
+    cmocka_unit_test(test_no_folder),
+    cmocka_unit_test(test_ends_above),
+    cmocka_unit_test(test_no_better_than_a_constant),
+    cmocka_unit_test(test_real_constant),
 };
 
 CHECK_MAIN_WITH(tests, setup_train, teardown)

@@ -52,6 +52,55 @@ double dro__constant_loss(const dro_train *t)
     return t->task.info.classes ? log((double)t->task.info.classes) : a.square / 2;
 }
 
+/* F of losses with these weights, NULL: equal ones; NaN without memory. */
+static double robust_mean(const dro__robust *r, size_t n, double *losses, const float *given)
+{
+    dro__objective o = r->other;
+    dro__worst_case worst = {.value = NAN};
+    double *prior = dro__alloc(2 * n, sizeof *prior), mass = 0;
+    if (!prior)
+        return NAN;
+    if (o.kind == DRO__OBJECTIVE_MEAN && isfinite(r->lambda))
+        o = (dro__objective){.kind = DRO__OBJECTIVE_KL, .argument = r->lambda};
+    for (size_t i = 0; i < n; i++)
+        mass += prior[i] = given ? (double)given[i] : 1;
+    for (size_t i = 0; i < n; i++)
+        prior[i] /= mass;
+    dro__objective_weigh(&o, n, losses, prior, prior + n, &worst);
+    dro__free(prior);
+    return worst.value;
+}
+
+double dro__constant_objective(const dro_train *t)
+{
+    dro_examples e;
+    char loss[64] = "cross-entropy";
+    dro__robust r = dro__objective_of(t);
+    bool own = !dro__reported_objective(t, &(dro__objective){0}) && !t->set.report_tilt;
+    dro_train_get(t, "loss", loss, sizeof loss);
+    if (t->task.info.classes)
+        return own && dro_loss_proper(loss) ? dro__constant_loss(t) : NAN;
+    if (!t->task.data || r.level == DRO__TILT_GROUP ||
+        dro_data_examples(t->task.data, DRO_TRAIN, &e) != DRO_OK || !e.targets)
+        return NAN;
+    if (dro_comm_size(t->comm) > 1 || t->task.feed[DRO_TRAIN].count != e.count)
+        return NAN; /* F is that of more examples, or of fewer */
+    size_t n = (size_t)e.count;
+    double mean = 0, mass = 0, value = NAN, *losses = dro__alloc(n, sizeof *losses);
+    for (size_t i = 0; i < n; i++) {
+        double weight = e.weights ? (double)e.weights[i] : 1;
+        mass += weight;
+        mean += weight * (double)e.targets[i];
+    }
+    mean /= mass;
+    for (size_t i = 0; losses && i < n; i++)
+        losses[i] = pow((double)e.targets[i] - mean, 2) / 2;
+    if (losses)
+        value = robust_mean(&r, n, losses, e.weights);
+    dro__free(losses);
+    return value;
+}
+
 /* F is the mean loss + its variance / (2 lambda) + ...: with 25 variance / mean it is 2 % above the
  * mean. The loss of real-valued targets is half a square, of mean 1/2 and variance (fourth - 1) / 4
  * in their unit. */
@@ -118,19 +167,44 @@ dro_status dro__watch_step(dro_train *t)
                      p->smooth_loss);
 }
 
-/* The loss that a run should end below, and what it is the loss of. A constant prediction has the
- * same F whatever F is, if the loss is proper and F is the optimiser's own. */
+/* The loss that a run should end below, and what it is the loss of. */
 static double bound_of(const dro_train *t, bool of_objective, const char **what)
 {
     char loss[64] = "cross-entropy";
-    const dro__train_settings *s = &t->set;
-    bool own = !dro__reported_objective(t, &(dro__objective){0}) && !s->report_tilt;
     dro_train_get(t, "loss", loss, sizeof loss);
     *what = "predicting the same for every example";
-    if (t->task.info.classes && dro_loss_proper(loss) && (own || !of_objective))
+    if (of_objective)
+        return dro__constant_objective(t);
+    if (t->task.info.classes && dro_loss_proper(loss))
         return dro__constant_loss(t);
     *what = "its start";
-    return of_objective ? INFINITY : t->progress.first_loss;
+    return t->progress.first_loss;
+}
+
+const char *dro__lambda_words(const dro_train *t)
+{
+    return *dro__settings_of(t->opt)->objective ? "objective=kl:" : "lambda=";
+}
+
+void dro__advise_objective(const dro_train *t, char *text, size_t size)
+{
+    double lambda = dro__default_of(t, t->set.optimizer, "lambda");
+    *text = '\0';
+    switch (t->opt->objective.kind) {
+    case DRO__OBJECTIVE_MEAN:
+        break;
+    case DRO__OBJECTIVE_KL:
+        if (t->opt->s.lambda < lambda)
+            snprintf(text, size, "a larger lambda (%s%.3g)", dro__lambda_words(t), lambda);
+        break;
+    case DRO__OBJECTIVE_CVAR:
+        snprintf(text, size, "a larger ALPHA");
+        break;
+    case DRO__OBJECTIVE_KL_RADIUS:
+    case DRO__OBJECTIVE_CHI2:
+        snprintf(text, size, "a smaller RHO");
+        break;
+    }
 }
 
 /* A run that ends like this, without having diverged, has learned nothing. */
@@ -147,11 +221,12 @@ static void note_above(const dro_train *t)
     if (!(at > ABOVE * bound) || t->opt->run.step < SETTLED)
         return;
     double eta = step_size(t), usual = dro__default_of(t, optimizer, "eta");
-    double lambda = dro__default_of(t, optimizer, "lambda");
     char advice[160] = "";
-    size_t used = 0;
-    if (dro__is_tilted(t) && t->opt->s.lambda < lambda)
-        used = (size_t)snprintf(advice, sizeof advice, "a larger lambda (lambda=%.3g) or ", lambda);
+    if (dro__is_tilted(t))
+        dro__advise_objective(t, advice, sizeof advice / 2);
+    size_t used = strlen(advice);
+    if (used)
+        used += (size_t)snprintf(advice + used, sizeof advice - used, " or ");
     if (dro__optimizer_has(optimizer, "eta"))
         snprintf(advice + used, sizeof advice - used, "a smaller step (eta=%.3g) or ",
                  eta > 4 * usual ? usual : eta / 4);
@@ -186,18 +261,20 @@ dro_status dro__watch_record(dro_train *t)
 static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *why, bool found)
 {
     double usual = dro__default_of(t, t->set.optimizer, "eta");
-    char kept[64] = "";
+    dro__objective_kind kind = t->opt->objective.kind;
+    char kept[64] = "", milder[80] = "a larger lambda";
+    if (kind != DRO__OBJECTIVE_KL || !dro__optimizer_has(t->set.optimizer, "lambda"))
+        dro__advise_objective(t, milder, sizeof milder);
     if (found)
         snprintf(
             kept, sizeof kept, "; weights.safetensors has those of step %llu",
             (unsigned long long)(t->progress.have_best ? t->progress.best_step : t->opt->run.step));
     t->ended = DRO_TRAIN_DIVERGED;
     return dro__fail(t->ctx, DRO_ERR_NUMBER,
-                     "diverged at step %llu: %s%s. Try a smaller step (eta=%g), %smore warm-up "
+                     "diverged at step %llu: %s%s. Try a smaller step (eta=%g), %s%smore warm-up "
                      "(warmup=0.1)%s",
-                     (unsigned long long)step, why, kept, eta > 4 * usual ? usual : eta / 4,
-                     dro__optimizer_has(t->set.optimizer, "lambda") ? "a larger lambda, " : "",
-                     t->set.on_divergence ? "" : ", or on_divergence=halve");
+                     (unsigned long long)step, why, kept, eta > 4 * usual ? usual : eta / 4, milder,
+                     *milder ? ", " : "", t->set.on_divergence ? "" : ", or on_divergence=halve");
 }
 
 static dro_status start_over(dro_train *t)

@@ -5,6 +5,7 @@
  * a small lambda    leaves probabilities nearly equal: only the largest losses count, and equal
  *                   probabilities make them smallest. The mean loss then is above what it can be
  *                   for calibrated probabilities with the same accuracy (Fano's inequality).
+ * F of a constant   is where F ended: the objective may be lowest there.
  * a linear model    leaves residuals that squares and products of its columns explain (a score
  *                   test: the largest squared correlation of the residuals with x_j x_k, what is
  *                   linear in x_j and x_k taken out), and is not nearly always right. */
@@ -53,7 +54,7 @@ static double calibrated_loss(double accuracy, int32_t classes)
     return right + (wrong > 0 ? -wrong * log(wrong / (classes - 1)) : 0);
 }
 
-static void hint_lambda(const dro_train *t)
+static bool hint_lambda(const dro_train *t)
 {
     const double ABOVE = 1.05;
     const dro_metrics *m = &t->evaluation.record.train;
@@ -65,16 +66,37 @@ static void hint_lambda(const dro_train *t)
         t->opt->s.level != DRO__TILT_EXAMPLE || strcmp(loss, "cross-entropy") != 0 ||
         is_given(t, "smoothing") || is_given(t, "smoothing_head") || !(lambda < usual) ||
         t->opt->k.plan.objective > DRO__OBJECTIVE_KL)
-        return;
+        return false;
     double most = calibrated_loss(m->accuracy, classes);
     if (!(m->loss > ABOVE * most) ||
         m->loss > dro__constant_loss(t)) /* that has a note of its own */
-        return;
+        return false;
+    bool named = *dro__settings_of(t->opt)->objective;
     dro__note(t,
               "hint: probabilities are too close to uniform: with %.1f %% accuracy the training "
-              "loss should be below %.3g, and it is %.3g, because lambda is only %.3g: lambda=%.3g "
-              "is the default",
-              100 * m->accuracy, most, m->loss, lambda, usual);
+              "loss should be below %.3g, and it is %.3g, because lambda is only %.3g: %s%s%.3g%s",
+              100 * m->accuracy, most, m->loss, lambda, named ? "try " : "", dro__lambda_words(t),
+              usual, named ? "" : " is the default");
+    return true;
+}
+
+/* ---- nothing was learned ---- */
+
+static void hint_constant(const dro_train *t)
+{
+    const double BELOW = 0.99, ABOVE = 1.02; /* above that, divergence.c has a note */
+    enum { FEW = 50 };                       /* steps, which may be too few to learn anything */
+    char advice[80];
+    if (!t->evaluation.record.has_train || !dro__is_tilted(t) ||
+        (t->opt->run.step < FEW && !t->opt->cls->exact))
+        return;
+    dro__advise_objective(t, advice, sizeof advice);
+    double bound = dro__constant_objective(t), value = t->evaluation.record.train.objective;
+    if (*advice && value >= BELOW * bound && value <= ABOVE * bound)
+        dro__note(t,
+                  "hint: F ended at that of a constant prediction: this objective may be lowest "
+                  "there; try %s",
+                  advice);
 }
 
 /* ---- a linear model that is not enough ---- */
@@ -211,6 +233,7 @@ dro_status dro__hints(dro_train *t)
     if (t->stream || !t->have_record || !t->watch.note)
         return DRO_OK;
     hint_classes(t);
-    hint_lambda(t);
+    if (!hint_lambda(t))
+        hint_constant(t);
     return dro_comm_size(t->comm) > 1 ? DRO_OK : hint_model(t);
 }

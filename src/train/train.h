@@ -724,6 +724,13 @@ dro_status dro__run_cut_files(dro_train *t);
  * diverged. */
 dro_status dro__watch_step(dro_train *t);
 dro_status dro__watch_record(dro_train *t);
+/* F of predicting the same for every example: equal probabilities, or the mean of the targets; NaN
+ * where it is not known. */
+double dro__constant_objective(const dro_train *t);
+/* What sets kl's lambda: "lambda=", or "objective=kl:" where the objective was given. */
+const char *dro__lambda_words(const dro_train *t);
+/* A milder objective, as in "a larger ALPHA"; "" where it is mild. */
+void dro__advise_objective(const dro_train *t, char *text, size_t size);
 /* After a DRO_ERR_NUMBER: back to the last checkpoint, or to the start when that one is bad, with
  * half the step; or the end of the run. */
 dro_status dro__return_from_divergence(dro_train *t);
