@@ -373,7 +373,8 @@ const cli_command cmd_explain = {
         "  kl-radius:RHO  the worst weights within a KL divergence of RHO\n"
         "  cvar:ALPHA     equal weights on the share ALPHA with the largest losses\n"
         "  chi2:RHO       the worst weights q with E(q - 1)^2 / 2 at most RHO\n"
-        "Weights are shown as multiples of 1/n (column `times`).",
+        "Weights are shown as multiples of 1/n (column `times`). `example` counts the rows of the\n"
+        "data from 0, without a header.",
     .options = options,
     .run = run,
 };

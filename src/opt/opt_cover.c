@@ -54,7 +54,8 @@ static const dro__param_row own[] = {
 
 const dro__optimizer_class dro__optimizer_cover = {
     .name = "cover",
-    .summary = "COVER: recursive variance reduction, polynomially decreasing steps",
+    .summary = "COVER: recursive variance reduction, polynomial steps; under dro train recover's "
+               "schedule",
     .tables = {dro__params_common, dro__params_tilt, dro__params_objective, dro__params_storm,
                dro__params_scale, own},
     .settings_size = sizeof(dro__optimizer_settings),

@@ -26,11 +26,12 @@ static dro_status start(dro_optimizer *o)
 static const dro__param_row own[] = {
     DRO__REAL("gamma", gamma, settings, "0.03", 1e-9, 1, "weight of the newest batch in u"),
     DRO__REAL("heaviest", heaviest, settings, "3", 0, 1e9,
-              "limit of a batch's mean weight at the largest eta; it grows as eta falls, in "
-              "inverse proportion; larger weights are scaled down and counted; 0: none"),
+              "a batch whose mean weight exceeds heaviest * (largest eta / eta) is scaled down; "
+              "0: off"),
     DRO__WARMUP("100"),
     DRO__REAL("guard", guard, settings, "0.25", 0, 1e9,
-              "eta is reduced so that no step lowers log_u by more than this, 0: off"),
+              "limits how far one step may change the weights of the examples (log_u for kl); "
+              "0: off"),
     DRO__CHOICE("precondition", precondition, settings, "adam", "none|rms|adam",
                 "divide the step by the root of the gradient's second moment; adam: with momentum"),
     DRO__PARAMS_END,

@@ -88,10 +88,11 @@ const dro__param_row dro__params_batch[] = {
     DRO__REAL("cap", cap, S, "10", 1, 60, "above this exponent, exp is replaced by its tangent"),
     DRO__REAL("gamma", gamma, S, "0.03", 1e-9, 1, "weight of the newest batch in u"),
     DRO__REAL("heaviest", heaviest, S, "3", 0, 1e9,
-              "limit of a batch's mean weight at the largest eta; it grows as eta falls, in "
-              "inverse proportion; larger weights are scaled down and counted; 0: none"),
+              "a batch whose mean weight exceeds heaviest * (largest eta / eta) is scaled down; "
+              "0: off"),
     DRO__REAL("guard", guard, S, "0.25", 0, 1e9,
-              "eta is reduced so that no step lowers log_u by more than this, 0: off"),
+              "limits how far one step may change the weights of the examples (log_u for kl); "
+              "0: off"),
     DRO__PARAMS_END,
 };
 
