@@ -315,14 +315,23 @@ static void layer(exporter *e, int32_t index, const char *first)
     case DRO__OP_SHORTCUT:
         shortcut(e, index, inputs[0], y);
         break;
-    default: {
-        static const char *const plain[DRO__OP_COUNT] = {[DRO__OP_GLOBAL_POOL] =
-                                                             "GlobalAveragePool",
-                                                         [DRO__OP_ADD] = "Add",
-                                                         [DRO__OP_FLATTEN] = "Flatten",
-                                                         [DRO__OP_DROPOUT] = "Identity"};
-        node(e, plain[n->op], inputs, y);
-    }
+    case DRO__OP_GLOBAL_POOL:
+        node(e, "GlobalAveragePool", inputs, y);
+        break;
+    case DRO__OP_ADD:
+        node(e, "Add", inputs, y);
+        break;
+    case DRO__OP_FLATTEN:
+        node(e, "Flatten", inputs, y);
+        break;
+    case DRO__OP_DROPOUT:
+        node(e, "Identity", inputs, y);
+        break;
+    case DRO__OP_INPUT: /* no node */
+    case DRO__OP_COUNT:
+    case DRO__OP_FOLD:
+    case DRO__OP_ALL:
+        break;
     }
 }
 

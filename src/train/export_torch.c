@@ -223,8 +223,19 @@ static void expression(writer *w, int32_t index)
         operands(w, n, "F.dropout(", "", "");
         dro__buffer_print(b, ", %.9g, self.training)", (double)n->rate);
         break;
-    default: /* flatten */
+    case DRO__OP_FLATTEN:
         operands(w, n, "", "", ".flatten(1)");
+        break;
+    case DRO__OP_INPUT: /* no call: the argument of forward() */
+    case DRO__OP_CONV:  /* above */
+    case DRO__OP_DEPTHWISE:
+    case DRO__OP_NORM:
+    case DRO__OP_LINEAR:
+    case DRO__OP_COSINE:
+    case DRO__OP_COUNT:
+    case DRO__OP_FOLD:
+    case DRO__OP_ALL:
+        break;
     }
 }
 
