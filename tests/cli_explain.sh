@@ -78,6 +78,39 @@ bmp = base64.b64decode(re.search(r"base64,([^\"]*)", open("glyphs.html").read())
 assert len(bmp) == int.from_bytes(bmp[2:6], "little") == 54 + 12 * 36, len(bmp)
 assert bmp[18] == bmp[22] == 12 and any(bmp[54:])' || fail "not a bitmap"
 
+# Each row of the page has the cells of the file, below the names of its header. Cells are escaped and cut; a line that
+# a quote continues does not shift them; of fourteen columns twelve are there.
+awk 'BEGIN { print "key,n1,n2,n3,n4,n5,n6,n7,n8,n9,n10,n11,n12,y"
+    for (i = 0; i < 60; i++) { label = i % 2 ? "a" : "b"
+        text = i == 9 ? "\"<b>&\nnine, of sixty words that are longer than a cell\"" : "k" i
+        print text ",1,2,3," i * 7 % 13 ",5,6,7,8,9,10,11," i % 9 "," label } }' >wide.csv
+wide=csv:wide.csv,label=y
+run 0 train --data $wide --model linear --optimizer lbfgs --lambda 5 --out wide --json
+run 0 explain --weights wide/weights.safetensors --data $wide --objective kl:2 --top 60 --out wide.html
+grep -q '<th class="c">key</th><th>n1</th>.*<th>n11</th></tr>' wide.html || fail "no header of the file: $(grep '<th>' wide.html)"
+has "2 more columns are not shown" wide.html
+[ "$(grep -c '<tr><td>[0-9]*</td>' wide.html)" -eq 60 ] || fail "not 60 rows"
+has '<td class="c">&lt;b&gt;&amp;' wide.html
+! grep -q '<b>&' wide.html || fail "a cell is not escaped"
+for i in 4 6 20 59; do
+    grep -q "<tr><td>$i</td>.*<td class=\"c\">k$i</td>" wide.html || fail "row $i is not k$i"
+done
+gzip -kf wide.csv
+run 0 explain --weights wide/weights.safetensors --data csv:wide.csv.gz,label=y --objective kl:2 --top 60 --out gz.html
+grep '<td class="c">' wide.html >one
+grep '<td class="c">' gz.html | cmp - one || fail "the page of a packed file differs"
+
+# Of a pipe, and of libsvm, it has the features; a split of a file of its own is read from that.
+run 0 explain --weights wide/weights.safetensors --data csv:-,label=y --objective kl:2 --top 3 --out pipe.html <wide.csv
+has "the features, as the model gets them" pipe.html
+awk 'BEGIN { for (i = 0; i < 40; i++) print (i % 2 ? 1 : -1) " 1:" i / 40 " 7:" i % 3 }' >rows.svm
+run 0 train --data libsvm:rows.svm --model linear --optimizer lbfgs --out svm --json
+run 0 explain --weights svm/weights.safetensors --data libsvm:rows.svm --objective kl:2 --top 3 --out svm.html
+[ "$(grep -c '<td class="c">1:[-0-9.e]* 7:' svm.html)" -gt 0 ] || fail "svm.html has no features"
+{ echo "y,key,n12,n1,n2,n3,n4,n5,n6,n7,n8,n9,n10,n11"; echo "a,other,3,1,2,3,4,5,6,7,8,9,10,11"; } >own.csv
+run 0 explain --weights wide/weights.safetensors --data $wide,test=own.csv --split test --objective kl:2 --out own.html
+grep -q '<td class="c">a</td><td>other</td>' own.html || fail "own.html has not the row of test="
+
 # A real-valued target has no classes.
 awk -F, 'NR == 1 { print "a,b,z" } NR > 1 { print $1 "," $2 "," 3 * $1 - $2 + (NR == 99) }' table.csv >real.csv
 run 0 train --data csv:real.csv,label=z,target=real --model linear --optimizer newton --lambda 5 --out real --json

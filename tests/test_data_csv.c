@@ -802,6 +802,26 @@ static void test_csv_indexes(void **state)
     assert_int_equal(indexes(",id,x,y", ",categorical=id"), 1);
 }
 
+/* The cells of three examples, as they are in the file. */
+static void has_cells(const dro_data *data, dro_split split, const int64_t *ids, const char *wanted)
+{
+    dro_cells *cells;
+    char text[256] = "";
+    OK(ctx, dro_data_cells(data, split, ids, 3, 12, &cells));
+    assert_true(cells->original && cells->count == 3 && cells->columns == 3 && cells->more == 0);
+    assert_string_equal(cells->names[0], "column 1"); /* the header has none */
+    assert_string_equal(cells->names[2], "y");
+    for (size_t k = 0; k < 9; k++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", cells->cells[k],
+                 k == 8       ? ""
+                 : k % 3 == 2 ? " "
+                              : ":");
+    assert_string_equal(text, wanted);
+    dro_cells_free(cells);
+    assert_int_equal(dro_data_cells(data, split, (int64_t[]){99}, 1, 12, &cells), DRO_ERR_RANGE);
+    assert_null(cells);
+}
+
 /* Rows without a label, and a first column that counts the rows. */
 static void test_csv_left_out(void **state)
 {
@@ -825,6 +845,8 @@ static void test_csv_left_out(void **state)
     assert_string_equal(dro_data_remark(data, 1), "2 of 12 rows have no label: they are left out");
     assert_string_equal(dro_data_remark(data, 2),
                         "1 of 2 test rows have no label: they are left out");
+    has_cells(data, DRO_TRAIN, (int64_t[]){9, 0, 4}, "11:100:b 1:0:b 6:25:a");
+    has_cells(data, DRO_TEST, (int64_t[]){0, 0, 0}, "6:2:a 6:2:a 6:2:a");
     dro_data_close(data);
     data = opened(spec_for("csv", other, ",label=y"), &train, &test);
     assert_int_equal(info_of(data).features, 2); /* it does not count: a feature */

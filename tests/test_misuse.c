@@ -458,6 +458,7 @@ static void test_no_predictor(void **state)
     (void)state;
     dro_predictor *p;
     dro_examples examples;
+    dro_cells *cells;
     dro_thumbnail picture;
     const dro_metrics *m;
     const dro_explanation *e;
@@ -481,6 +482,8 @@ static void test_no_predictor(void **state)
     ARGUMENT(dro_predictor_evaluate(NULL, DRO_TRAIN, &m));
     ARGUMENT(dro_predictor_explain(NULL, DRO_TRAIN, "mean", "example", &e));
     ARGUMENT(dro_predictor_thumbnail(NULL, DRO_TRAIN, 0, &picture));
+    ARGUMENT(dro_predictor_cells(NULL, DRO_TRAIN, &(int64_t){0}, 1, 1, &cells));
+    dro_cells_free(NULL);
     assert_null(dro_predictor_data(NULL));
     assert_null(dro_predictor_skipped(NULL, 0));
     assert_null(dro_predictor_remark(NULL, 0));
@@ -509,6 +512,9 @@ static void test_no_predictor(void **state)
     assert_int_not_equal(dro_predictor_explain(p, DRO_TRAIN, "mean", "group", &e), DRO_OK);
     assert_int_not_equal(dro_predictor_evaluate(p, DRO_HOLDOUT, &m), DRO_OK);
     ARGUMENT(dro_predictor_thumbnail(p, DRO_TRAIN, 0, NULL));
+    ARGUMENT(dro_predictor_cells(p, DRO_TRAIN, &(int64_t){0}, 1, 1, NULL));
+    ARGUMENT(dro_predictor_cells(p, DRO_TRAIN, NULL, 1, 1, &cells));
+    ARGUMENT(dro_predictor_cells(p, DRO_SPLITS, &(int64_t){0}, 1, 1, &cells));
     ARGUMENT(dro_predictor_thumbnail(p, (dro_split)-1, 0, &picture));
     ARGUMENT(dro_predictor_thumbnail(p, DRO_SPLITS, 0, &picture));
     assert_int_not_equal(dro_predictor_thumbnail(p, DRO_TRAIN, -1, &picture), DRO_OK);

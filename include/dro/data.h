@@ -120,6 +120,26 @@ DRO_API const char *dro_format_likely(const char *path);
 /* A description of the i-th format's options; NULL where there are none. */
 DRO_API const char *dro_format_details(int index);
 
+/* ---- experimental: rows of tables as text ---- */
+
+/* Examples as text: the cells of a csv file's rows, with the names of its columns; of other tables
+ * the features, as a model gets them. */
+typedef struct dro_cells {
+    int64_t count;            /* examples */
+    int32_t columns;          /* that are here */
+    int64_t more;             /* columns that are not */
+    bool original;            /* cells of the file */
+    const char *const *names; /* (columns) */
+    const char *const *cells; /* (count, columns) shortened where they are long */
+} dro_cells;
+
+/* Of the examples (count) of a split, by their index: at most the first `columns` columns. csv
+ * reads the file once more, in little memory, unless it is a pipe. DRO_ERR_UNSUPPORTED: images.
+ * Free it with dro_cells_free(). */
+DRO_API dro_status dro_data_cells(const dro_data *data, dro_split split, const int64_t *examples,
+                                  size_t count, size_t columns, dro_cells **cells);
+DRO_API void dro_cells_free(dro_cells *cells); /* NULL is fine */
+
 /* ---- experimental: arrays in memory as data ---- */
 
 /* The examples of a split: rows or images, with labels or targets; groups and weights are optional.

@@ -97,8 +97,9 @@ typedef struct dro_explanation_about {
     int64_t top; /* examples on the page */
 } dro_explanation_about;
 
-/* Writes a page: the weight of classes and groups, and the examples with the largest weights,
- * images as thumbnails. The file is replaced completely or not at all. */
+/* Writes a page: the weight of classes and groups, and the examples with the largest weights:
+ * images as thumbnails, rows of tables with their cells (dro_predictor_cells()). The file is
+ * replaced completely or not at all. */
 DRO_API dro_status dro_report_explanation(dro_context *ctx, const dro_predictor *predictor,
                                           const dro_explanation *explanation,
                                           const dro_explanation_about *about, const char *path);

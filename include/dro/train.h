@@ -258,6 +258,10 @@ typedef struct dro_explanation {
 DRO_API dro_status dro_predictor_explain(dro_predictor *predictor, dro_split split,
                                          const char *objective, const char *over,
                                          const dro_explanation **explanation);
+/* dro_data_cells() of the predictor's data. */
+DRO_API dro_status dro_predictor_cells(const dro_predictor *predictor, dro_split split,
+                                       const int64_t *examples, size_t count, size_t columns,
+                                       dro_cells **cells);
 /* A small picture of an image example. */
 enum { DRO_THUMBNAIL_SIDE = 96 };
 typedef struct dro_thumbnail {

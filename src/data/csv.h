@@ -266,6 +266,15 @@ size_t dro__csv_kept_label(const dro__kept *kept, const dro__csv *csv);
 dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label,
                              dro__columns *columns);
 
+/* ---- csv_again.c ---- */
+
+/* Notes the rows that dro__csv_leave_out() would take out. */
+dro_status dro__csv_note_gone(const dro__csv *csv, size_t column, const dro__missing *missing,
+                              dro__again *again);
+/* dro__format.cells */
+dro_status dro__csv_cells(const dro_data *d, bool test, const struct dro__wanted *wanted,
+                          struct dro__cells *cells);
+
 /* ---- csv_remarks.c ---- */
 
 /* The columns that were learned from a file, or from the first rows of a stream. */

@@ -519,6 +519,8 @@ void dro_data_close(dro_data *d)
         dro__free(d->lost[s]);
         dro__free(d->paths[s]);
     }
+    dro__free(d->again[0].gone);
+    dro__free(d->again[1].gone);
     dro__notes_free(&d->skipped);
     dro__notes_free(&d->remarks);
     dro__free(d->encoding);

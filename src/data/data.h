@@ -79,6 +79,15 @@ typedef struct dro__unit {
     double centre, scale, fourth;
 } dro__unit;
 
+/* What reading a file's rows once more takes, of the file itself and of test=. */
+typedef struct dro__again {
+    char separator;
+    int repeats;   /* as dro__csv_source.header */
+    bool header;   /* the first row is one */
+    int64_t *gone; /* (gone_count) rows that were left out, rising */
+    size_t gone_count;
+} dro__again;
+
 struct dro_data {
     dro_context *ctx;
     const struct dro__format *format;
@@ -109,9 +118,13 @@ struct dro_data {
     bool learned;                     /* a stream's encoding, from its first rows */
     const char *untrained;  /* the remark that says why a class has no training example, or NULL */
     const char *unlabelled; /* how labels are named, where there are none and all are 0; or NULL */
+    dro__again again[2];    /* of the format: for cells() */
     dro__notes skipped;     /* images and why; under a lock of notes.c */
     dro__notes remarks;
 };
+
+struct dro__wanted; /* cells.h */
+struct dro__cells;
 
 typedef struct dro__format {
     const char *name, *usage, *summary;
@@ -131,6 +144,10 @@ typedef struct dro__format {
     dro_status (*fit)(dro_data *data);
     void (*release)(dro_data *data); /* (optional) frees state; called once, after a failure too */
     const struct dro__rows_class *stream; /* (optional) its rows one by one (stream.h) */
+    /* (optional) The cells of the cells->out.count wanted records (rising) of its file, or of
+     * test=, which it reads once more. */
+    dro_status (*cells)(const dro_data *data, bool test, const struct dro__wanted *wanted,
+                        struct dro__cells *cells);
 } dro__format;
 
 /* The i-th format of the list, NULL past the last. */

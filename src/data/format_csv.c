@@ -212,6 +212,8 @@ static dro_status parse_file(reader *r, const char *path, dro__csv *csv)
     dro_status status = dro__csv_encoding(r->d, input);
     if (status == DRO_OK)
         status = dro__csv_parse(csv, &source);
+    r->d->again[csv == &r->test] =
+        (dro__again){.separator = source.separator, .repeats = r->form.header};
     dro__csv_source_free(&source);
     r->d->bytes_read += dro__input_fetched(input);
     dro__input_close(input);
@@ -235,6 +237,7 @@ static dro_status clean(reader *r, dro__csv *csv)
         DRO_TRY(dro__csv_form_index(r->d, &r->form, csv));
     if (r->form.missing.refuse)
         return DRO_OK;
+    DRO_TRY(dro__csv_note_gone(csv, r->form.label, &r->form.missing, &r->d->again[!train]));
     int64_t rows = csv->rows, gone = dro__csv_leave_out(csv, r->form.label, &r->form.missing);
     if (gone == rows)
         return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: no row has a label", csv->name);
@@ -259,6 +262,8 @@ static dro_status read_all(reader *r)
     DRO_TRY(dro__csv_form_fit(d, &r->form, &r->train));
     if (test)
         DRO_TRY(dro__csv_form_match(&r->form, &r->train, &r->test));
+    d->again[0].header = r->train.first > 0;
+    d->again[1].header = r->test.first > 0;
     DRO_TRY(clean(r, &r->train));
     if (test)
         DRO_TRY(clean(r, &r->test));
@@ -361,6 +366,7 @@ static const char *const endings[] = {"csv", "tsv", NULL};
 const dro__format dro__format_csv = {
     .name = "csv",
     .stream = &dro__rows_csv,
+    .cells = dro__csv_cells,
     .endings = endings,
     .dotted = true,
     .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,weight=COLUMN][,header=yes|no|auto][,"

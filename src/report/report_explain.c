@@ -11,14 +11,20 @@ typedef struct view {
     const dro_explanation *e;
     const dro_explanation_about *about;
     dro_examples examples;
+    dro_cells *cells; /* of the rows of a table; NULL: images */
     dro__buffer *out;
 } view;
+
+enum { COLUMNS_MOST = 12, CELL_MOST = 32, FEATURES_MOST = 200 };
 
 static const char style[] =
     "<style>.heavy{display:grid;grid-template-columns:repeat(auto-fill,minmax(132px,1fr));gap:14px}"
     ".heavy figure{padding:10px;font-size:14px;line-height:1.35}"
     ".heavy img{display:block;width:100%;height:112px;object-fit:contain;image-rendering:pixelated;"
-    "margin-bottom:6px}.wrong{color:var(--warn);font-weight:600}</style>\n";
+    "margin-bottom:6px}.wrong{color:var(--warn);font-weight:600}"
+    ".rows{font-size:14px}.rows td,.rows thead th{white-space:nowrap}"
+    ".rows .c{border-left:1px solid var(--line);padding-left:18px}.rows .c,.rows .c~td,"
+    ".rows .c~th{text-align:left}.rows .c,.rows .c~td{color:var(--mut)}</style>\n";
 
 /* ---- pictures ---- */
 
@@ -109,7 +115,20 @@ static void picture(const view *v, int64_t id)
     dro__buffer_add(v->out, "</small></figure>\n");
 }
 
-static void row(const view *v, int64_t id)
+/* What stands in the row, behind what is said of it. names: of the columns. */
+static void cells_of(const view *v, const char *const *texts, bool names)
+{
+    const dro_cells *c = v->cells;
+    int most = c->columns == 1 ? FEATURES_MOST : CELL_MOST;
+    const char *tag = names ? "th" : "td";
+    for (int32_t k = 0; k < c->columns; k++) {
+        dro__buffer_print(v->out, k ? "<%s>" : "<%s class=\"c\">", tag);
+        dro__buffer_escape_cut(v->out, texts[k], most);
+        dro__buffer_print(v->out, "</%s>", tag);
+    }
+}
+
+static void row(const view *v, int64_t id, int64_t place)
 {
     char text[4][DRO__NUMBER];
     const dro_explanation *e = v->e;
@@ -129,26 +148,51 @@ static void row(const view *v, int64_t id)
         class_of(v, e->predictions[id]);
     else
         dro__buffer_add(v->out, dro__show_real(text[1], (double)e->outputs[id]));
-    dro__buffer_print(v->out, "</td><td>%s</td><td>%s</td></tr>\n",
-                      dro__show_real(text[2], e->losses[id]),
+    dro__buffer_print(v->out, "</td><td>%s</td><td>%s</td>", dro__show_real(text[2], e->losses[id]),
                       dro__show_real(text[3], times(v, id)));
+    cells_of(v, v->cells->cells + place * v->cells->columns, false);
+    dro__buffer_add(v->out, "</tr>\n");
+}
+
+/* What the cells are. */
+static void say_cells(const view *v)
+{
+    const dro_cells *c = v->cells;
+    if (c->original)
+        dro__buffer_add(v->out, " On their right is the row of the file.");
+    else
+        dro__buffer_add(v->out, " On their right are the features, as the model gets them.");
+    if (c->more > 0)
+        dro__buffer_print(v->out, " %lld more columns are not shown.", (long long)c->more);
+}
+
+static int64_t shown(const view *v)
+{
+    return v->about->top < v->e->examples ? v->about->top : v->e->examples;
 }
 
 static void examples(const view *v)
 {
-    bool images = v->examples.pixels || v->examples.paths;
-    int64_t most = v->about->top < v->e->examples ? v->about->top : v->e->examples;
     dro__buffer_add(v->out,
                     "<section id=\"examples\"><h2>Examples</h2><p class=\"lead\">Those of the "
-                    "largest weight, with label and prediction. A weight of 1 is the "
-                    "mean.</p>\n");
-    dro__buffer_add(v->out, images ? "<div class=\"heavy\">\n"
-                                   : "<div class=\"scroll\"><table><thead><tr><th>Example</th>"
-                                     "<th>Label</th><th>Prediction</th><th>Loss</th>"
-                                     "<th>Weight</th></tr></thead><tbody>\n");
-    for (int64_t k = 0; k < most; k++)
-        (images ? picture : row)(v, v->e->order[k]);
-    dro__buffer_add(v->out, images ? "</div></section>\n" : "</tbody></table></div></section>\n");
+                    "largest weight, with label and prediction. A weight of 1 is the mean.");
+    if (v->cells)
+        say_cells(v);
+    dro__buffer_add(v->out, v->cells
+                                ? "</p>\n<div class=\"scroll\"><table class=\"rows\"><thead><tr>"
+                                  "<th>Example</th><th>Label</th><th>Prediction</th>"
+                                  "<th>Loss</th><th>Weight</th>"
+                                : "</p>\n<div class=\"heavy\">\n");
+    if (v->cells) {
+        cells_of(v, v->cells->names, true);
+        dro__buffer_add(v->out, "</tr></thead><tbody>\n");
+    }
+    for (int64_t k = 0; k < shown(v); k++)
+        if (v->cells)
+            row(v, v->e->order[k], k);
+        else
+            picture(v, v->e->order[k]);
+    dro__buffer_add(v->out, v->cells ? "</tbody></table></div></section>\n" : "</div></section>\n");
 }
 
 /* ---- shares ---- */
@@ -213,7 +257,8 @@ static void page(const view *v)
     tile(v->out, "Divergence", e->divergence);
     tile(v->out, "Effective share", e->effective);
     dro__buffer_add(v->out, "</dl>\n");
-    examples(v);
+    if (shown(v) > 0)
+        examples(v);
     shares(v, false);
     shares(v, true);
     dro__buffer_print(v->out, "</main>\n<footer>Made by dro %d.%d.%d</footer>\n", DRO_VERSION_MAJOR,
@@ -232,7 +277,11 @@ dro_status dro_report_explanation(dro_context *ctx, const dro_predictor *predict
     dro__buffer out = {0};
     view v = {.p = predictor, .e = explanation, .about = about, .out = &out};
     DRO_TRY(dro_predictor_examples(predictor, about->split, &v.examples));
+    if (shown(&v) > 0 && !v.examples.pixels && !v.examples.paths)
+        DRO_TRY(dro_predictor_cells(predictor, about->split, explanation->order, (size_t)shown(&v),
+                                    COLUMNS_MOST, &v.cells));
     page(&v);
+    dro_cells_free(v.cells);
     dro_status status = out.failed ? dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the page")
                                    : dro__write_file(ctx, path, out.bytes, out.size);
     dro__buffer_free(&out);

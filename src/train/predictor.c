@@ -222,6 +222,13 @@ dro_status dro_predictor_examples(const dro_predictor *p, dro_split split, dro_e
     return p ? dro_data_examples(p->task.data, split, examples) : DRO_ERR_ARGUMENT;
 }
 
+dro_status dro_predictor_cells(const dro_predictor *p, dro_split split, const int64_t *examples,
+                               size_t count, size_t columns, dro_cells **cells)
+{
+    return p ? dro_data_cells(p->task.data, split, examples, count, columns, cells)
+             : DRO_ERR_ARGUMENT;
+}
+
 const char *dro_predictor_skipped(const dro_predictor *p, int index)
 {
     return p ? dro_data_skipped(p->task.data, index) : NULL;
