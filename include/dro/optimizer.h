@@ -75,7 +75,9 @@ typedef struct dro_info {
     uint64_t floors;       /* estimators that fell below the floor */
     uint64_t fresh_starts; /* fresh starts of the estimator, not counting the first */
     double gradient_norm;  /* lbfgs, newton: of F, over all examples, at w; else NaN */
-    double gap; /* lbfgs, newton with l2 or elastic: F(w) - min F is at most this; else NaN */
+    /* lbfgs, newton with l2 or elastic: F(w) - min F is at most this; else NaN. F is that without
+     * smoothing. At a kink of cvar, kl-radius or chi2 the gradient is not small, the gap is. */
+    double gap;
     /* cvar, chi2: losses below this have no weight; else NaN */
     double threshold;
     /* kl-radius, cvar: KL divergence of the weights from the prior; chi2: E (weight - 1)^2 / 2; an

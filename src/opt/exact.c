@@ -287,7 +287,7 @@ dro_status dro__exact_step(dro__exact *e, const dro__smooth *f)
     }
     bool small = e->value - value <= fmax(f->enough, DBL_EPSILON * fabs(value));
     e->idle = small ? e->idle + 1 : 0;
-    e->stuck = e->idle >= IDLE;
+    e->stuck = e->idle >= (f->patience ? f->patience : IDLE);
     keep_pair(e);
     double *w = e->w, *g = e->g;
     memcpy(w, e->trial, e->dim * sizeof *w);

@@ -23,6 +23,7 @@ typedef struct dro__smooth {
     double free_share;
     const double *scale; /* (optional) (dim) about how f curves along each w, up to a factor */
     double enough;       /* a step that lowers the value by less is idle; 0: by rounding */
+    uint64_t patience;   /* idle steps in a row after which it is stuck; 0: five */
 } dro__smooth;
 
 /* Plain data and pointers; w, g, s and y are all that a step needs of those before. */
@@ -33,10 +34,9 @@ typedef struct dro__exact {
     double *s, *y, *curvature; /* (memory, dim) changes of w and g; (memory) <s, y> */
     size_t pairs, next;        /* how many there are, and where the next one goes */
     uint64_t evaluations;
-    uint64_t begun,
-        stuck;     /* stuck: no lower value was found, or there were five idle steps in a row */
-    uint64_t idle; /* steps in a row that lowered the value by less than `enough` */
-    bool current;  /* the last value() was at w */
+    uint64_t begun, stuck; /* stuck: no lower value was found, or it is out of patience */
+    uint64_t idle;         /* steps in a row that lowered the value by less than `enough` */
+    bool current;          /* the last value() was at w */
     double *direction, *slope, *trial, *trial_g, *alpha; /* scratch; slope: dro__exact_gradient() */
     double *h;                                           /* (dim, dim) Newton's method */
 } dro__exact;

@@ -5,18 +5,23 @@
  *   or with kl-radius, cvar or chi2 (objective.h) instead of kl;  r: l2, l1, elastic
  *
  * Those three have kinks, at which minima lie: they are smoothed, less and less, until the value is
- * right up to dro__objective_slack(). F is that of the smoothed one. The gradient is that of the
- * worst-case weights q: sum_i q_i grad loss_i. Newton's matrix adds to it (sum_k q_k g_k g_k' - g
- * g') / lambda, k over what the objective is robust over.
+ * right up to dro__objective_slack(). The gradient is that of the worst-case weights q: sum_i q_i
+ * grad loss_i. Newton's matrix adds to it (sum_k q_k g_k g_k' - g g') / lambda, k over what the
+ * objective is robust over. The result is the w with the lowest F, without smoothing, of the start
+ * and of the steps with the last smoothing.
  *
  * The certificate. For convex losses F is at least its tangent, so with g the gradient without r(w)
  *   min F >= F(w) - [ r(w) + r*(-g) + <w, g> ],     r*(v) = sum_j (|v_j| - l1)+^2 / (2 l2)
- * which is the duality gap; for l2 alone it is |grad F|^2 / (2 l2). */
+ * which is the duality gap; for l2 alone it is |grad F|^2 / (2 l2). At a kink g is that of one of
+ * many tangents, and far from 0: there the bound is of a mean of the tangents of all steps. That of
+ * the smoothed F at w lies below F without smoothing too, as its q is one of those that F is the
+ * largest over. */
 #include "exact.h"
 #include "objective.h"
 #include "opt.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct settings {
@@ -36,12 +41,21 @@ typedef struct state {
     double *group_q, *group_g; /* newton over groups: (n), (dim) */
     double mean;               /* loss */
     dro__worst_case worst;
+    /* kl-radius, cvar, chi2: */
+    double *best;              /* (dim) the w of the lowest F */
+    double *plane, *tangent;   /* (dim) F >= height + <plane, w> + r(w); scratch */
+    double least, now, height; /* F at best and at w, both without smoothing */
+    double lower;              /* min F is not below it */
+    double tested;             /* |gradient| where the last smoothing ended */
+    bool returned;             /* w is best, and the end */
 } state;
 
 enum { NEWTON_MOST = 2000, MEMORY_MOST = 50, MEMORY_LEAST = 5 };
-/* kl-radius, cvar, chi2: solved with this smoothing; then, from that solution, with a tenth of it,
- * and so on. */
+/* kl-radius, cvar, chi2: solved with this smoothing; then, from that solution, with a quarter of
+ * it, and so on. */
 #define FIRST_SMOOTHING 0.1
+/* Idle steps in a row that end a smoothing, and the last one where its gap is not small. */
+enum { PATIENCE = 20, PATIENCE_LAST = 40 };
 
 static double l1_of(const dro__optimizer_settings *set)
 {
@@ -146,14 +160,41 @@ static dro_status hessian(void *user, double *h)
     return DRO_OK;
 }
 
+static bool has_kinks(const dro_optimizer *o)
+{
+    return ((const state *)o->extra)->objective.kind > DRO__OBJECTIVE_KL;
+}
+
+static bool is_last(const dro_optimizer *o)
+{
+    const state *s = o->extra;
+    return !(s->objective.smoothing > ((const settings *)o->settings)->smoothing);
+}
+
+/* A step that lowers F by less is idle. */
+static double enough_of(const dro_optimizer *o)
+{
+    const double worth = 0.01; /* due to the smoothing */
+    const state *s = o->extra;
+    return s->worst.smoothed ? worth * dro__objective_slack(&s->objective) : 0;
+}
+
+static uint64_t patience_of(const dro_optimizer *o)
+{
+    const state *s = o->extra;
+    if (!has_kinks(o))
+        return 0;
+    bool wide = s->now - s->lower > dro__objective_slack(&s->objective); /* not if it is NaN */
+    return is_last(o) && wide && isfinite(s->lower) ? PATIENCE_LAST : PATIENCE;
+}
+
 static dro__smooth smooth_of(dro_optimizer *o)
 {
     const state *s = o->extra;
-    const double worth = 0.01; /* due to the smoothing */
     return (dro__smooth){.user = o,
                          .value = value,
-                         .enough =
-                             s->worst.smoothed ? worth * dro__objective_slack(&s->objective) : 0,
+                         .enough = enough_of(o),
+                         .patience = patience_of(o),
                          .hessian = hessian,
                          .l1 = l1_of(dro__settings_of(o)),
                          .free_first = o->problem.reg_free_first,
@@ -162,12 +203,20 @@ static dro__smooth smooth_of(dro_optimizer *o)
                          .scale = s->scale};
 }
 
-static double gap_of(const dro_optimizer *o)
+/* ---- the certificate ---- */
+
+static bool has_gap(const dro_optimizer *o)
+{
+    return l2_of(dro__settings_of(o)) > 0 && o->able.full->convex;
+}
+
+/* Of the smoothed F. */
+static double tangent_gap(const dro_optimizer *o)
 {
     const state *s = o->extra;
     const dro__optimizer_settings *set = dro__settings_of(o);
     double gap = 0;
-    if (!(l2_of(set) > 0) || !o->able.full->convex)
+    if (!has_gap(o))
         return NAN;
     for (size_t i = 0; i < o->dim; i++) { /* no term is negative */
         double share = dro__reg_share(o, i), l1 = share * l1_of(set), l2 = share * l2_of(set);
@@ -175,6 +224,100 @@ static double gap_of(const dro_optimizer *o)
         gap += fmax(0, l2 / 2 * w * w + l1 * fabs(w) + w * g + over * over / (2 * l2));
     }
     return gap;
+}
+
+static double gap_of(const dro_optimizer *o)
+{
+    const state *s = o->extra;
+    if (!has_gap(o) || !has_kinks(o))
+        return tangent_gap(o);
+    return fmax(0, s->now - s->lower);
+}
+
+/* min over w of <(1 - t) plane + t tangent, w> + r(w), which is -r*; *slope by t. */
+static double lowest(const dro_optimizer *o, double t, double *slope)
+{
+    const state *s = o->extra;
+    const dro__optimizer_settings *set = dro__settings_of(o);
+    double sum = 0;
+    *slope = 0;
+    for (size_t i = 0; i < o->dim; i++) {
+        double share = dro__reg_share(o, i), l1 = share * l1_of(set), l2 = share * l2_of(set);
+        double change = s->tangent[i] - s->plane[i], g = s->plane[i] + t * change;
+        double over = fmax(fabs(g) - l1, 0);
+        sum -= over * over / (2 * l2);
+        *slope -= copysign(over, g) * change / l2;
+    }
+    return sum;
+}
+
+/* The mean of the plane and the tangent at w with the highest bound becomes the plane: the slope of
+ * the bound falls with t, for l2 alone along a line. */
+static void raise_plane(dro_optimizer *o)
+{
+    enum { PASSES = 8 };
+    state *s = o->extra;
+    double l2 = l2_of(dro__settings_of(o)), height = 0, low, high, t = 1;
+    for (int64_t i = 0; i < o->n; i++)
+        height += s->q[i] * s->losses[i];
+    for (size_t i = 0; i < o->dim; i++) {
+        s->tangent[i] = s->solver.g[i] - dro__reg_share(o, i) * l2 * s->solver.w[i];
+        height -= s->tangent[i] * s->solver.w[i];
+    }
+    if (isfinite(s->lower)) {
+        double more = height - s->height, from = 0, to = 1, slope;
+        lowest(o, 0, &low);
+        lowest(o, 1, &high);
+        low += more;
+        high += more;
+        t = low <= 0 ? 0 : 1;
+        for (int k = 0; k < PASSES && low > 0 && high < 0; k++) {
+            t = from + (to - from) * low / (low - high);
+            lowest(o, t, &slope);
+            slope += more;
+            *(slope > 0 ? &from : &to) = t;
+            *(slope > 0 ? &low : &high) = slope;
+        }
+    }
+    for (size_t i = 0; i < o->dim; i++)
+        s->plane[i] += t * (s->tangent[i] - s->plane[i]);
+    s->height += t * (height - s->height);
+    s->lower = fmax(s->lower, s->height + lowest(o, 0, &low));
+}
+
+/* At w, after value(): F without smoothing, with its q where this smoothing is the last one;
+ * otherwise as much as it can be. */
+static void look(dro_optimizer *o, double smoothed)
+{
+    state *s = o->extra;
+    dro__objective sharp = s->objective;
+    double rest = smoothed - s->worst.value;
+    bool cvar = sharp.kind == DRO__OBJECTIVE_CVAR;
+    s->now = smoothed + (s->worst.smoothed && cvar ? dro__objective_slack(&sharp) : 0);
+    if (!s->worst.smoothed || !(is_last(o) || !o->run.step))
+        return;
+    sharp.smoothing = 0;
+    if (s->groups.count)
+        dro__objective_weigh_groups(&sharp, &s->groups, s->losses, s->q, &s->worst);
+    else
+        dro__objective_weigh(&sharp, (size_t)o->n, s->losses, s->prior, s->q, &s->worst);
+    s->worst.smoothed = true;
+    s->now = s->worst.value + rest;
+}
+
+/* After a step, or at the first w. */
+static void certify(dro_optimizer *o)
+{
+    state *s = o->extra;
+    if (!has_kinks(o))
+        return;
+    if (has_gap(o))
+        raise_plane(o);
+    look(o, s->solver.value);
+    if (s->now < s->least) {
+        s->least = s->now;
+        memcpy(s->best, s->solver.w, o->dim * sizeof *s->best);
+    }
 }
 
 /* ---- life ---- */
@@ -262,6 +405,7 @@ static dro_status start(dro_optimizer *o)
     if (!s)
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for an optimiser");
     objective_of(o, &s->objective);
+    size_t kinks = has_kinks(o) ? o->dim : 0;
     DRO_TRY(dro__exact_create(o->ctx, &s->solver, o->dim, memory_of(o), is_newton(o)));
     s->losses = dro__alloc(n, sizeof(double));
     s->q = dro__alloc(n, sizeof(double));
@@ -269,8 +413,13 @@ static dro_status start(dro_optimizer *o)
     s->group_q = dro__alloc(is_newton(o) ? n : 0, sizeof(double));
     s->group_g = dro__alloc(o->dim, sizeof(double));
     s->prior = o->weight_sums ? dro__alloc(n, sizeof(double)) : NULL;
-    if (!s->losses || !s->q || !s->scale || !s->group_q || !s->group_g ||
-        (o->weight_sums && !s->prior))
+    s->best = dro__alloc(kinks, sizeof(double));
+    s->plane = dro__alloc(kinks, sizeof(double));
+    s->tangent = dro__alloc(kinks, sizeof(double));
+    s->least = HUGE_VAL;
+    s->lower = -HUGE_VAL;
+    if (!s->losses || !s->q || !s->scale || !s->group_q || !s->group_g || !s->best || !s->plane ||
+        !s->tangent || (o->weight_sums && !s->prior))
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for the losses of %zu examples", n);
     for (size_t i = 0; s->prior && i < n; i++)
         s->prior[i] = (o->weight_sums[i + 1] - o->weight_sums[i]) / (double)n;
@@ -294,6 +443,9 @@ static void stop(dro_optimizer *o)
     dro__free(s->group_q);
     dro__free(s->group_g);
     dro__free(s->prior);
+    dro__free(s->best);
+    dro__free(s->plane);
+    dro__free(s->tangent);
 }
 
 /* ---- a step ---- */
@@ -348,7 +500,7 @@ static void report(dro_optimizer *o, double gradient)
     o->s.radius = s->worst.divergence;
     o->s.largest_weight = largest * (double)o->n;
     o->s.effective = 1 / (square * (double)o->n);
-    o->run.value = s->solver.value;
+    o->run.value = has_kinks(o) && is_last(o) ? s->now : s->solver.value;
     o->run.gradient = gradient;
     o->run.gap = gap_of(o);
 }
@@ -358,10 +510,9 @@ static bool sharpen(dro_optimizer *o)
 {
     const settings *set = o->settings;
     state *s = o->extra;
-    double least = set->smoothing;
-    if (!s->worst.smoothed || !(s->objective.smoothing > least))
+    if (!s->worst.smoothed || is_last(o))
         return false;
-    s->objective.smoothing = fmax(least, s->objective.smoothing / 4);
+    s->objective.smoothing = fmax(set->smoothing, s->objective.smoothing / 4);
     s->solver.begun = s->solver.stuck = s->solver.idle = 0;
     return true;
 }
@@ -374,6 +525,8 @@ static dro_status evaluated(dro_optimizer *o, const dro__smooth *f, double *grad
         return dro__fail(o->ctx, status, "%s: F is not finite at the first w", o->cls->name);
     DRO_TRY(status);
     *gradient = dro__exact_gradient(&s->solver, f);
+    if (isinf(s->least))
+        certify(o);
     return DRO_OK;
 }
 
@@ -381,7 +534,51 @@ static dro_status evaluated(dro_optimizer *o, const dro__smooth *f, double *grad
 static bool is_small(const dro_optimizer *o, double gradient)
 {
     const settings *set = o->settings;
-    return gradient <= set->tolerance || gap_of(o) <= set->tolerance;
+    double enough = is_last(o) ? set->tolerance : fmax(set->tolerance, enough_of(o));
+    return gradient <= set->tolerance || gap_of(o) <= set->tolerance || tangent_gap(o) <= enough;
+}
+
+/* The end: says what was tested. */
+static dro_status ended(const dro_optimizer *o)
+{
+    const state *s = o->extra;
+    double tolerance = ((const settings *)o->settings)->tolerance, gap = gap_of(o);
+    double slack = dro__objective_slack(&s->objective);
+    char how[128], steps[32], within[64] = "";
+    snprintf(steps, sizeof steps, "after %llu steps", (unsigned long long)o->run.step);
+    if (has_kinks(o) && isfinite(gap))
+        snprintf(within, sizeof within, ": F is within %.3g of the minimum", gap);
+    if (gap <= tolerance)
+        snprintf(how, sizeof how, "converged %s: gap %.3g", steps, gap);
+    else if (s->worst.smoothed && gap <= slack)
+        snprintf(how, sizeof how, "solved %s%s", steps, within);
+    else if (s->tested <= tolerance)
+        snprintf(how, sizeof how, "converged %s: |gradient| %.3g", steps, s->tested);
+    else if (s->worst.smoothed && s->solver.idle)
+        snprintf(how, sizeof how, "ended %s, the last %llu lower by less than %.2g each%s", steps,
+                 (unsigned long long)s->solver.idle, enough_of(o), within);
+    else
+        snprintf(how, sizeof how, "no lower value was found %s: |gradient| %.3g", steps, s->tested);
+    return dro__fail(o->ctx, DRO_ERR_END, "%s: %s", o->cls->name, how);
+}
+
+/* To the w of the lowest F, if that is another one. */
+static dro_status go_back(dro_optimizer *o, const dro__smooth *f, bool *moved)
+{
+    state *s = o->extra;
+    dro__exact *e = &s->solver;
+    double value;
+    *moved = has_kinks(o) && s->least < s->now - 1e-12 * fabs(s->now);
+    if (!*moved)
+        return DRO_OK;
+    DRO_TRY(f->value(f->user, s->best, &value, e->trial_g));
+    for (size_t i = 0; i < o->dim; i++)
+        value += dro__reg_share(o, i) * l1_of(dro__settings_of(o)) * fabs(s->best[i]);
+    e->value = value;
+    e->stuck = s->returned = true;
+    memcpy(e->w, s->best, o->dim * sizeof *e->w);
+    memcpy(e->g, e->trial_g, o->dim * sizeof *e->g);
+    return DRO_OK;
 }
 
 static dro_status take_step(dro_optimizer *o)
@@ -394,18 +591,20 @@ static dro_status take_step(dro_optimizer *o)
         DRO_TRY(begin(o));
     for (bool moved = false; !moved;) {
         DRO_TRY(evaluated(o, &f, &gradient));
+        s->tested = s->returned ? s->tested : gradient;
         if (!e->stuck && !is_small(o, gradient)) {
             DRO_TRY(dro__exact_step(e, &f));
             moved = e->current;
         }
-        if (!moved && !sharpen(o))
-            return dro__fail(o->ctx, DRO_ERR_END, "%s: %s after %llu steps: |gradient| %.3g",
-                             o->cls->name,
-                             is_small(o, gradient) ? "converged" : "no lower value was found",
-                             (unsigned long long)o->run.step, gradient);
+        if (!moved && !sharpen(o)) {
+            DRO_TRY(go_back(o, &f, &moved));
+            if (!moved)
+                return ended(o);
+        }
         f = smooth_of(o);
     }
     DRO_TRY(as_floats(o));
+    certify(o);
     o->run.examples += (uint64_t)o->n;
     report(o, dro__exact_gradient(e, &f));
     return DRO_OK;
@@ -448,6 +647,16 @@ static void archive(dro_optimizer *o, dro__archive *ar)
     DRO__ARCHIVE(ar, e->idle);
     DRO__ARCHIVE(ar, s->objective.smoothing);
     dro__archive_flag(ar, &s->worst.smoothed);
+    if (has_kinks(o)) {
+        DRO__ARCHIVE(ar, s->least);
+        DRO__ARCHIVE(ar, s->now);
+        DRO__ARCHIVE(ar, s->height);
+        DRO__ARCHIVE(ar, s->lower);
+        DRO__ARCHIVE(ar, s->tested);
+        dro__archive_flag(ar, &s->returned);
+        dro__archive_bytes(ar, s->best, bytes);
+        dro__archive_bytes(ar, s->plane, bytes);
+    }
     dro__archive_bytes(ar, e->w, bytes);
     dro__archive_bytes(ar, e->g, bytes);
     if (e->memory) {
@@ -500,7 +709,7 @@ const dro__optimizer_class dro__optimizer_lbfgs = {
     .summary = "L-BFGS on the full F, in double: the minimum for linear models",
     .tables = {own, dro__params_objective, pairs},
     .settings_size = sizeof(settings),
-    .vectors = 15 + 4 * MEMORY_LEAST, /* a double is two */
+    .vectors = 21 + 4 * MEMORY_LEAST, /* a double is two */
     .robust = true,
     .groups = true,
     .exact = true,
