@@ -65,6 +65,26 @@ for objective in kl:0.7 kl-radius:0.1 cvar:0.2 chi2:0.5; do
     done
 done
 
+# The scalars that a run reports with F are those of the worst case at its weights: in result.json and in the last line
+# of metrics.jsonl, of online methods too, whose own are averages over batches.
+for objective in kl-radius:1 chi2:1 cvar:0.5 kl:0.5; do
+    for method in adamw lbfgs; do
+        run 0 train --data $data --model linear --optimizer $method --set reg=none --set objective=$objective --epochs 4 --out f --json
+        run 0 explain --weights f/weights.safetensors --data $data --objective $objective --json
+        for pair in lambda:lambda threshold:threshold divergence:radius effective:effective; do
+            [ "$objective" != kl:0.5 ] || [ ${pair%:*} = effective ] || continue
+            value=$(sed -n 's/^ *"'${pair%:*}'": \(null\|[-0-9.e]*\),*$/\1/p' out)
+            reported=$(sed -n 's/^ *"'${pair#*:}'": \(null\|[-0-9.e]*\),*$/\1/p' f/result.json | head -n 1)
+            logged=$(tail -n 1 f/metrics.jsonl | sed -n 's/.*"'${pair#*:}'": *\(null\|[-0-9.e]*\).*/\1/p')
+            awk "BEGIN { exit !(\"$value\" == \"$reported\" || (\"$reported\" != \"null\" &&
+                (\"$value\" - \"$reported\") ^ 2 <= 1e-8 * (1e-6 + \"$value\" ^ 2))) }" ||
+                fail "$method $objective: ${pair#*:} $reported, explained $value"
+            [ "$logged" = "$reported" ] || fail "$method $objective: ${pair#*:} $reported, in metrics.jsonl $logged"
+        done
+        rm -r f
+    done
+done
+
 # A page: rows of a table; images as bitmaps, as many as --top says, with label and prediction.
 run 0 explain --weights $w --data $data --objective kl:2 --top 7 --out page.html
 [ "$(grep -c '<td class="wrong">' page.html)" -eq 7 ] || fail "page.html has not the seven heaviest rows"

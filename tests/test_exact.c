@@ -541,6 +541,7 @@ static void come_near(const model *m, const char *name, const char *settings, do
     enum { STEPS = 6000 };
     char what[120];
     subject s;
+    dro_info info;
     dro_optimizer *opt;
     open_model(&s, m, false, 1);
     OK(s.ctx, dro_optimizer_create(s.ctx, name, &s.problem, &opt));
@@ -553,8 +554,12 @@ static void come_near(const model *m, const char *name, const char *settings, do
     if (m->l1 + m->l2 > 0)
         OK(s.ctx, dro_optimizer_set_real(opt, "reg_ratio", m->l1 / (m->l1 + m->l2)));
     OK(s.ctx, dro_optimizer_start(opt, NULL));
-    for (int t = 0; t < STEPS; t++)
+    for (int t = 0; t < STEPS; t++) {
         OK(s.ctx, dro_optimizer_step(opt));
+        OK(s.ctx, dro_optimizer_info(opt, &info)); /* estimates, but possible ones */
+        assert_true(!(info.radius < 0) && !(info.radius > (double)table.n));
+        assert_true(info.effective > 0 && info.effective <= 1);
+    }
     snprintf(what, sizeof what, "%s, %s %s %s", name, m->loss, m->over, m->objective);
     check_near(what, f_of(&s, opt, m), m->minimum, within);
     dro_optimizer_destroy(opt);

@@ -70,7 +70,9 @@ typedef struct dro_info {
     double objective; /* running estimate of F with r(w); methods with a dual p: mean loss + r(w) */
     double regulariser;    /* r(w), after the step */
     double largest_weight; /* largest weight of one example, as a multiple of the mean */
-    double effective;      /* effective sample size / batch, in (0, 1]; 0 before the first step */
+    /* Effective sample size / batch, in (0, 1], an estimate from the last batch; 0 before the first
+     * step. lbfgs, newton: over all examples. */
+    double effective;
     uint64_t caps;         /* exponents above the cap, where exp continues as its tangent */
     uint64_t floors;       /* estimators that fell below the floor */
     uint64_t fresh_starts; /* fresh starts of the estimator, not counting the first */
@@ -80,8 +82,10 @@ typedef struct dro_info {
     double gap;
     /* cvar, chi2: losses below this have no weight; else NaN */
     double threshold;
-    /* kl-radius, cvar: KL divergence of the weights from the prior; chi2: E (weight - 1)^2 / 2; an
-     * average over batches; else NaN */
+    /* kl-radius, cvar: KL divergence of the weights from the prior; chi2: E (weight - 1)^2 / 2;
+     * else NaN. An estimate, from the batches of many steps, at other w; lbfgs: over all examples.
+     * In a record of a run that has evaluated F over the training set, lambda, threshold, radius
+     * and effective are those of its worst case, at the w that was evaluated. */
     double radius;
 } dro_info;
 DRO_API dro_status dro_optimizer_info(const dro_optimizer *opt, dro_info *info);

@@ -233,9 +233,10 @@ DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split sp
 /* The worst-case weights of a robust objective over the examples of a split. Arrays of examples are
  * in the order of the split. */
 typedef struct dro_explanation {
-    double value;      /* of the objective, without r(w) */
-    double mean_loss;  /* of the same examples */
-    double lambda;     /* kl, kl-radius: of the tilt; 0: only the largest losses count; else NaN */
+    double value;     /* of the objective, without r(w) */
+    double mean_loss; /* of the same examples */
+    double lambda; /* kl, kl-radius: of the tilt; chi2: of the penalty; 0: only the largest losses
+                    * count; else NaN */
     double threshold;  /* cvar, chi2: losses below it have no weight; else NaN */
     double divergence; /* KL(q|p), for chi2 E(q/p - 1)^2 / 2 */
     double effective;  /* effective sample size / examples (or classes, or groups), in (0, 1] */

@@ -269,11 +269,13 @@ static void weigh_chi2(const sample *s, double rho, double least, dro__worst_cas
         dro__worst_case_measure(&(dro__objective){.kind = DRO__OBJECTIVE_CHI2}, s->n, s->prior,
                                 s->q, worst);
         worst->value += least * rho;
+        worst->lambda = least;
         worst->smoothed = worst->divergence <= rho;
         if (worst->smoothed)
             return;
     }
     worst->eta = s->high;
+    worst->lambda = 0;
     if (s->low == s->high || mass_from(s, s->high) * c >= 1) {
         take_top(s, worst);
         return;
@@ -305,6 +307,7 @@ static void weigh_chi2(const sample *s, double rho, double least, dro__worst_cas
     for (size_t i = 0; i < s->n; i++)
         worst->value += (s->q[i] /= sum) * s->losses[i];
     worst->eta = eta;
+    worst->lambda = sum;
 }
 
 /* ---- all of them ---- */

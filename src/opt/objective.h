@@ -31,7 +31,9 @@ typedef struct dro__objective {
 
 typedef struct dro__worst_case {
     double value;
-    double lambda; /* kl, kl-radius: of the tilt; 0: only the largest losses count; or NaN */
+    /* kl, kl-radius: of the tilt; chi2: q = p (loss - eta)+ / lambda; 0: only the largest losses
+     * count; or NaN */
+    double lambda;
     double eta;    /* cvar, chi2: losses below it have no weight; or NaN */
     bool smoothed; /* the smoothing has changed the value */
     /* by dro__worst_case_measure() */

@@ -282,6 +282,8 @@ typedef struct dro__reached {
     double lambda, threshold, radius;
 } dro__reached;
 dro__reached dro__reached_of(const dro_optimizer *o);
+/* The effective sample size of the last batch, a share, at least what the objective allows. */
+double dro__effective_of(const dro_optimizer *o);
 /* The steps that draw so many examples. */
 uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples);
 /* The class's `vectors`; 0: there is none of this name. */

@@ -492,8 +492,7 @@ static void report(dro_optimizer *o, double gradient)
     o->s.loss = s->mean;
     bool kl = s->objective.kind == DRO__OBJECTIVE_KL;
     o->s.level = o->ticket.level;
-    o->s.lambda =
-        kl || s->objective.kind == DRO__OBJECTIVE_KL_RADIUS ? s->worst.lambda : o->ticket.lambda;
+    o->s.lambda = isnan(s->worst.lambda) ? o->ticket.lambda : s->worst.lambda;
     o->s.log_u = kl ? s->worst.value / s->worst.lambda : 0;
     o->s.multiplier = o->s.lambda;
     o->s.threshold = isnan(s->worst.eta) ? 0 : s->worst.eta;

@@ -524,13 +524,25 @@ dro__reached dro__reached_of(const dro_optimizer *o)
     bool dual = kind > DRO__OBJECTIVE_KL, linear = dual && kind != DRO__OBJECTIVE_KL_RADIUS;
     if (!o->cls->robust || !s->level)
         return r;
-    if (kind != DRO__OBJECTIVE_CVAR && !(linear && o->cls->exact))
+    if (kind != DRO__OBJECTIVE_CVAR)
         r.lambda = dual ? s->multiplier : s->lambda;
     if (linear)
         r.threshold = s->threshold;
-    if (dual)
-        r.radius = s->radius;
+    double n = (double)o->n, most = o->n < 1 ? HUGE_VAL : kind == DRO__OBJECTIVE_CHI2 ? n : log(n);
+    if (dual) /* an average over batches can leave what is possible */
+        r.radius = fmin(fmax(s->radius, 0), most);
     return r;
+}
+
+double dro__effective_of(const dro_optimizer *o)
+{
+    const dro__scalars *s = &o->s;
+    const dro__objective *of = &o->objective;
+    double least = of->kind == DRO__OBJECTIVE_CVAR   ? of->argument
+                   : of->kind == DRO__OBJECTIVE_CHI2 ? 1 / (1 + 2 * of->argument)
+                                                     : 0;
+    bool known = o->cls->robust && s->level == DRO__TILT_EXAMPLE && o->run.step;
+    return known ? fmin(fmax(s->effective, least), 1) : s->effective;
 }
 
 dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
@@ -558,7 +570,7 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
         .objective = o->cls->exact ? r->value : dro__estimate(o) + reg,
         .regulariser = reg,
         .largest_weight = s->largest_weight,
-        .effective = s->effective,
+        .effective = dro__effective_of(o),
         .caps = s->caps,
         .floors = s->floors,
         .fresh_starts = s->fresh_starts,

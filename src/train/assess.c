@@ -198,6 +198,22 @@ void dro__record_weights(dro_train *t, const dro__tally *over)
     }
 }
 
+/* What the objective's worst case over the training set is, in place of the optimiser's estimates.
+ * Not if F is another function than it minimises. */
+static void take_worst(const dro_train *t, const dro__tally *m, dro_info *info)
+{
+    dro__objective other;
+    const dro__worst_case *worst = &m->worst;
+    if (dro__reported_objective(t, &other) || t->set.report_tilt || isnan(worst->value))
+        return;
+    info->effective = worst->effective;
+    if (m->robust.other.kind == DRO__OBJECTIVE_MEAN)
+        return;
+    info->lambda = worst->lambda;
+    info->threshold = worst->eta;
+    info->radius = worst->divergence;
+}
+
 static bool is_last(const dro_train *t)
 {
     return t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
@@ -243,6 +259,8 @@ static dro_status evaluate_splits(dro_train *t, bool with_train, const scored *o
     else
         t->assessed = dro__clock() - start;
     dro__record_weights(t, r->has_train ? &e->splits[DRO_TRAIN] : NULL);
+    if (r->has_train)
+        take_worst(t, &e->splits[DRO_TRAIN], &r->info);
     t->have_record = true;
     return DRO_OK;
 }

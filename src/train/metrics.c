@@ -96,7 +96,7 @@ void dro__measure_reset(dro__tally *m, const dro__robust *robust)
     m->robust = *robust;
     m->figures.examples = 0;
     m->mass = m->loss_sum = 0;
-    m->tilted = (dro__tilted){0};
+    m->tilted = m->doubled = (dro__tilted){0};
     m->class_top = -HUGE_VAL;
     memset(m->counts, 0, c * sizeof *m->counts);
     memset(m->confusion, 0, dro__tally_matrix(m) * sizeof *m->confusion);
@@ -184,6 +184,7 @@ void dro__measure_add(dro__tally *m, const dro__measured *e)
         if (e->losses) {
             m->loss_sum += weight * loss;
             dro__tilted_add(&m->tilted, m->robust.lambda, loss, weight);
+            dro__tilted_add(&m->doubled, m->robust.lambda / 2, loss, weight);
         }
         if (e->values && e->targets)
             add_real(m, (double)e->values[i], (double)e->targets[i], weight);
@@ -278,7 +279,6 @@ static double other_objective(dro__tally *m)
     size_t all = (size_t)(classes ? m->figures.classes : m->figures.groups), n = 0;
     if (!classes && !groups)
         all = m->figures.examples <= m->loss_capacity ? (size_t)m->figures.examples : 0;
-    dro__worst_case worst = {.value = NAN};
     double *memory = dro__alloc(3 * all, sizeof *memory);
     if (!memory) {
         m->failed = true;
@@ -294,14 +294,18 @@ static double other_objective(dro__tally *m)
     }
     for (size_t k = 0; k < n; k++)
         prior[k] /= total;
-    if (n)
-        dro__objective_weigh(&m->robust.other, n, losses, prior, weights, &worst);
+    if (n) {
+        dro__objective_weigh(&m->robust.other, n, losses, prior, weights, &m->worst);
+        dro__worst_case_measure(&m->robust.other, n, prior, weights, &m->worst);
+    }
     dro__free(memory);
-    return worst.value;
+    return m->worst.value;
 }
 
 static double get_objective(dro__tally *m)
 {
+    double lambda = m->robust.lambda;
+    m->worst = (dro__worst_case){NAN, NAN, NAN, false, NAN, NAN};
     if (m->robust.other.kind != DRO__OBJECTIVE_MEAN)
         return other_objective(m) + m->regulariser;
     if (isinf(m->robust.lambda))
@@ -310,7 +314,10 @@ static double get_objective(dro__tally *m)
         return over(m, m->classes, m->figures.classes) + m->regulariser;
     if (m->robust.level == DRO__TILT_GROUP && m->figures.groups)
         return over(m, m->groups, m->figures.groups) + m->regulariser;
-    return dro__tilted_mean(&m->tilted, m->robust.lambda) + m->regulariser;
+    m->worst.value = dro__tilted_mean(&m->tilted, lambda);
+    m->worst.effective =
+        exp(2 * (m->worst.value - dro__tilted_mean(&m->doubled, lambda / 2)) / lambda);
+    return m->worst.value + m->regulariser;
 }
 
 static double get_accuracy(dro__tally *m)

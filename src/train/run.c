@@ -331,7 +331,7 @@ static dro_train_progress progress_of(const dro_train *t)
         .examples_per_s = (double)t->task.batch / per_step,
         .loss = t->progress.smooth_loss,
         .objective = dro__estimate(t->opt),
-        .effective = t->opt->s.effective,
+        .effective = dro__effective_of(t->opt),
         .lambda = reached.lambda,
         .threshold = reached.threshold,
         .radius = reached.radius,

@@ -408,8 +408,9 @@ typedef struct dro__tally {
     dro__mass *classes, *groups;
     double mass, loss_sum; /* of all */
     double regulariser;
-    dro__tilted tilted; /* losses */
-    double class_top;   /* of the classes' tilted */
+    dro__tilted tilted, doubled; /* losses, with lambda and with half of it */
+    dro__worst_case worst; /* after measure_finish(): of the objective; NaN where it is not known */
+    double class_top;      /* of the classes' tilted */
     struct {
         double mass, sum, right; /* of all, of probabilities, of predictions that are right */
     } bins[DRO__BINS];
