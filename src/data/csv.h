@@ -1,7 +1,8 @@
 /* CSV in steps: csv_parse.c cuts the text into cells, csv_cell.c says what a cell holds, csv_form.c
  * reads the options and finds the header, the label and the group column, csv_encode.c turns cells
  * into features, csv_keep.c saves and restores the encoding of a model, csv_remarks.c reports
- * surprising cells; format_csv.c makes a data set of the rows, stream_csv.c a stream. */
+ * surprising cells; csv_again.c reads some rows once more; format_csv.c makes a data set of the
+ * rows, stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 

@@ -22,7 +22,7 @@ static const char style[] =
     ".heavy figure{padding:10px;font-size:14px;line-height:1.35}"
     ".heavy img{display:block;width:100%;height:112px;object-fit:contain;image-rendering:pixelated;"
     "margin-bottom:6px}.wrong{color:var(--warn);font-weight:600}"
-    ".rows{font-size:14px}.rows td,.rows thead th{white-space:nowrap}"
+    ".rows{font-size:14px}.rows td{white-space:nowrap}"
     ".rows .c{border-left:1px solid var(--line);padding-left:18px}.rows .c,.rows .c~td,"
     ".rows .c~th{text-align:left}.rows .c,.rows .c~td{color:var(--mut)}</style>\n";
 
