@@ -92,7 +92,8 @@ static void test_halvings(void **state)
     assert_true(fabs(eta * ldexp(1, 40) / 1e9 - 1) < 1e-4);
     clear("parts");
     FAILS(ctx,
-          run_to("optimizer=sgd objective=cvar:0.5 model=mlp:8 warmup=0 eta=1e6 on_divergence=stop",
+          run_to("optimizer=sgd objective=cvar:0.5 model=mlp:8 warmup=0 eta=1e6 guard=0 "
+                 "on_divergence=stop",
                  "parts", false, UINT64_MAX, &s),
           DRO_ERR_NUMBER, "(eta=0.1), a larger ALPHA, more warm-up");
     clear("parts");

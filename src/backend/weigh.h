@@ -85,13 +85,13 @@ FN double lambda_of(const dro__step *k)
     if (!has_dual(k))
         return k->ticket->lambda;
     double lambda = k->plan.objective == DRO__OBJECTIVE_CVAR ? s->excess : s->multiplier;
-    if (k->plan.objective == DRO__OBJECTIVE_KL_RADIUS && !by_group(k))
+    double share = by_group(k) ? 1 : eta_share(k);
+    int radius = k->plan.objective == DRO__OBJECTIVE_KL_RADIUS;
+    if (!radius || by_group(k))
+        lambda = fmax(lambda, DRO__TIED * s->least * share);
+    if (radius || (by_group(k) && k->plan.weigh == DRO__PHASE_STORM))
         return lambda;
-    lambda = fmax(lambda, DRO__TIED * s->least * (by_group(k) ? 1 : eta_share(k)));
-    return k->plan.objective == DRO__OBJECTIVE_KL_RADIUS ||
-                   (by_group(k) && k->plan.weigh == DRO__PHASE_STORM)
-               ? lambda
-               : DRO__LINEAR * lambda;
+    return (1 + (DRO__LINEAR - 1) * share) * lambda;
 }
 
 /* ---- examples ---- */

@@ -678,7 +678,7 @@ static void archive(dro_optimizer *o, dro__archive *ar)
 
 static const dro__param_row own[] = {
     DRO__REAL("tolerance", tolerance, settings, "1e-8", 0, 1,
-              "stop when |gradient| (with l2 or elastic: the duality gap) is at most this"),
+              "stop when the duality gap (l2, elastic), else |gradient|, is at most this"),
     DRO__INTEGER("steps", common.steps, settings, "0", 0, 1e15,
                  "maximum number of iterations; 0: no limit"),
     DRO__INTEGER("seed", common.seed, settings, "1", 0, 9e15, "not used: nothing is random"),

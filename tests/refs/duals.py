@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 RATE, WIDE, NARROW, NEAR, FAR = 0.1, 0.2, 0.01, 0.5, 4
-LEAST, LEAP, TIED, LINEAR = 1e-4, 0.2, 1e3, 8
+LEAST, LEAP, TIED, LINEAR = 1e-4, 0.2, 1e3, 5
 
 
 def bisect(f, low, high):
@@ -53,7 +53,7 @@ class Scalars:
         if self.kind != "kl-radius" or self.groups:
             lam = max(lam, TIED * self.least * (1 if self.groups else self.share))
         slow = self.kind == "kl-radius" or self.groups and self.run.case.optimizer in ("cover", "recover")
-        return lam if slow else LINEAR * lam
+        return lam if slow else (1 + (LINEAR - 1) * (1 if self.groups else self.share)) * lam
 
     def eta(self):
         return self.run.eta(self.t) * self.run.stretch
