@@ -80,6 +80,18 @@ refused 'checksum of the training examples' \
     'mkdir -p there; cp other.csv there/table.csv; cd there; exec "$0" "$@"'
 cp "$dro" ./another && printf x >>another && cp "$(dirname "$dro")/libdro_mpi.so" .
 refused 'build=' 'exec ./another "$@"'
+# Batch norm needs an example in each slice: without this all ranks would wait for the one that has none.
+too_small() { # ranks, a text, then the settings
+    n=$1; text=$2; shift 2
+    timeout 60 mpirun --oversubscribe -n "$n" "$dro" train $images --model glyphnet --threads 1 --out small "$@" \
+        >log 2>&1 && fail "$n ranks, $*: not refused"
+    grep -q "^dro: .*$text" log || fail "$n ranks, $*: no line says: $text"
+    [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "$n ranks, $*: more than one line"
+    [ ! -e small/config.json ] || fail "a refused run has left files"
+}
+too_small 4 'batch=6 with exact=yes.* 8 shards.*set batch=8 or more' --batch 6 --exact
+too_small 2 'batch=1 on 2 ranks.*set batch=2 or more' --batch 1 --sync-norm
+too_small 2 'batch=1 on 2 ranks.*set batch=2 or more' --batch 1
 ranks 3 "$dro" train $images --set exact=yes --out wrong >log 2>&1 && fail "3 ranks with exact=yes"
 grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes with 3 ranks"
 

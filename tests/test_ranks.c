@@ -270,6 +270,86 @@ static void test_sums(void **state)
     }
 }
 
+/* ---- one rank fails where all wait for each other within a forward ---- */
+
+static void take_first(double *into, const double *from, size_t count)
+{
+    (void)into, (void)from, (void)count;
+}
+
+/* As a network whose batch norm is over all ranks; rank 1 fails before the third one. */
+static dro_status waits(void *user, const float *w, const dro_batch *parts, int part_count,
+                        float *losses)
+{
+    double value = 0;
+    if (dro_comm_rank(comm) == 1 && parts[0].position >= 60)
+        return dro__fail(((dro_context **)user)[1], DRO_ERR_MEMORY, "no memory for this test");
+    (void)!dro__comm_merge(comm, &value, 1, take_first);
+    return rows.forward(((void **)user)[0], w, parts, part_count, losses);
+}
+
+enum { ALONE = 7, ALONE_SECONDS = 60 };
+
+/* Ends the process: the ranks cannot meet again. */
+static void test_alone(void **state)
+{
+    (void)state;
+    alarm(ALONE_SECONDS);
+    dro_context *ctx = check_context("cpu", 1);
+    dro_linear *model = make_model(ctx);
+    dro_problem problem;
+    dro_spread *spread;
+    dro_optimizer *opt;
+    OK(ctx, dro_linear_problem(model, &rows));
+    void *user[2] = {rows.user, ctx};
+    dro_problem mine = {.size = sizeof(dro_problem),
+                        .user = user,
+                        .dim = D,
+                        .n = N,
+                        .forward = waits,
+                        .backward = backward};
+    dro__spread_options o = {.together = true};
+    OK(ctx, dro__spread_create(comm, ctx, &mine, &o, &spread, &problem));
+    OK(ctx, dro_optimizer_create(ctx, "sgd", &problem, &opt));
+    check_set(ctx, opt, "batch=30 eta=0.1");
+    OK(ctx, dro_optimizer_start(opt, NULL));
+    for (int k = 0; k < 2; k++)
+        OK(ctx, dro_optimizer_step(opt));
+    assert_int_not_equal(dro_optimizer_step(opt), DRO_OK);
+    assert_non_null(strstr(dro__spread_error(spread), "rank 1 on "));
+    assert_non_null(strstr(dro__spread_error(spread), "no memory for this test"));
+    if (dro_comm_rank(comm) == 0)
+        _exit(ALONE);
+    sleep(ALONE_SECONDS); /* mpirun ends it */
+}
+
+/* A batch that is too small is refused by all ranks alike. */
+static void test_too_small(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("cpu", 1);
+    dro_linear *model = make_model(ctx);
+    dro_problem mine, problem;
+    dro_spread *spread;
+    dro_optimizer *opt;
+    int ranks = dro_comm_size(comm);
+    OK(ctx, dro_linear_problem(model, &mine));
+    dro__spread_options o = {.together = true};
+    OK(ctx, dro__spread_create(comm, ctx, &mine, &o, &spread, &problem));
+    OK(ctx, dro_optimizer_create(ctx, "sgd", &problem, &opt));
+    char batch[32];
+    snprintf(batch, sizeof batch, "batch=%d eta=0.1", ranks - 1);
+    check_set(ctx, opt, batch);
+    OK(ctx, dro_optimizer_start(opt, NULL));
+    assert_int_equal(dro_optimizer_step(opt), DRO_ERR_RANGE);
+    assert_non_null(strstr(dro__spread_error(spread), "needs an example in each"));
+    assert_null(strstr(dro__spread_error(spread), "rank "));
+    dro_optimizer_destroy(opt);
+    dro_comm_problem_free(spread);
+    dro_linear_destroy(model);
+    dro_context_destroy(ctx);
+}
+
 /* ---- starting ---- */
 
 /* This program again as so many ranks; its exit status. */
@@ -289,12 +369,13 @@ static int start(const char *self, const char *ranks, const char *filter)
 static int run_ranks(const char *filter)
 {
     const struct CMUnitTest many[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_error_of_one),
+        cmocka_unit_test(test_sums),         cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_error_of_one), cmocka_unit_test(test_too_small),
         cmocka_unit_test(test_shards),
     };
     const struct CMUnitTest one[] = {cmocka_unit_test(test_shards)};
+    const struct CMUnitTest last[] = {cmocka_unit_test(test_alone)};
+    bool alone = filter && strcmp(filter, "test_alone") == 0;
     fill();
     if (filter)
         cmocka_set_test_filter(filter);
@@ -303,8 +384,9 @@ static int run_ranks(const char *filter)
         fprintf(stderr, "%s\n", dro_context_error(comm_ctx));
         return 1;
     }
-    int failed =
-        comm ? cmocka_run_group_tests(many, NULL, NULL) : cmocka_run_group_tests(one, NULL, NULL);
+    int failed = alone  ? cmocka_run_group_tests(last, NULL, NULL)
+                 : comm ? cmocka_run_group_tests(many, NULL, NULL)
+                        : cmocka_run_group_tests(one, NULL, NULL);
     if (failed)
         dro_comm_fail(comm, "a test failed");
     dro_comm_close(comm);
@@ -333,5 +415,9 @@ int main(int argc, char **argv)
     for (size_t k = 0; !failed && k < sizeof ranks / sizeof ranks[0]; k++)
         failed = start(argv[0], ranks[k], strcmp(ranks[k], "8") == 0 ? "test_shards" : filter);
     unlink(path);
+    if (!failed && start(argv[0], "2", "test_alone") != ALONE) {
+        fprintf(stderr, "a rank that fails alone within a forward: the others did not end\n");
+        return 1;
+    }
     return failed;
 }

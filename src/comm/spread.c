@@ -77,11 +77,6 @@ dro_status dro__spread_fill(const dro_spread *s, int k, const dro_batch *parts, 
     for (int p = 0; p < part_count; p++) {
         size_t first, end;
         slice_at(s, k, parts[p].count, &first, &end);
-        if (s->options.together && first == end)
-            return dro__fail(s->ctx, DRO_ERR_RANGE,
-                             "a batch of %zu examples over %d slices: batch norm over all of them "
-                             "needs an example in each",
-                             parts[p].count, s->all_slices);
         if (first == end)
             continue;
         one->index[one->part_count] = p;
@@ -271,11 +266,31 @@ static void take_losses(const dro_spread *s, const dro_batch *parts, float *loss
     }
 }
 
+dro_status dro__spread_check(const dro_spread *s, const dro_batch *parts, int part_count)
+{
+    for (int p = 0; p < part_count && s->options.together; p++)
+        if (parts[p].count < (size_t)s->all_slices)
+            return dro__fail(s->ctx, DRO_ERR_RANGE,
+                             "a batch of %zu examples over %d slices: batch norm over all of them "
+                             "needs an example in each",
+                             parts[p].count, s->all_slices);
+    return DRO_OK;
+}
+
+/* Where slices synchronise, the others wait in a batch norm for a rank that has failed alone: it
+ * cannot meet them in a gather. */
+static void leave_others(const dro_spread *s, dro_status status)
+{
+    if (status != DRO_OK && s->options.together)
+        dro_comm_fail(s->comm, s->ctx->error);
+}
+
 static dro_status evaluate(dro_spread *s, const dro_batch *parts, float *losses)
 {
     size_t total = 0;
     for (int p = 0; p < s->call_parts; p++)
         total += parts[p].count;
+    DRO_TRY(dro__spread_check(s, parts, s->call_parts));
     DRO_TRY(dro__spread_lay_out(s, parts, s->call_parts, sizeof(float)));
     dro_status status = make_slices(s, total);
     for (int k = 0; status == DRO_OK && k < s->own_slices; k++)
@@ -284,6 +299,7 @@ static dro_status evaluate(dro_spread *s, const dro_batch *parts, float *losses)
         status = run(s);
     if (status == DRO_OK)
         place_losses(s);
+    leave_others(s, status);
     DRO_TRY(dro__spread_gather(s, status));
     take_losses(s, parts, losses);
     return DRO_OK;

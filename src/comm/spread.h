@@ -62,6 +62,8 @@ dro_status dro__spread_gather(dro_spread *s, dro_status status);
 /* Keeps the text of a failure; returns status. */
 dro_status dro__spread_remember(dro_spread *s, dro_status status);
 
+/* Slices that synchronise in a batch norm need an example in each; the same on all ranks. */
+dro_status dro__spread_check(const dro_spread *s, const dro_batch *parts, int part_count);
 /* The parts of this rank's slice k of a call. */
 dro_status dro__spread_fill(const dro_spread *s, int k, const dro_batch *parts, int part_count);
 /* What a problem with asynchronous steps offers over all ranks, or NULL. */

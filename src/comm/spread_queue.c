@@ -85,6 +85,7 @@ static dro_status fetch(void *user, const dro_batch *parts, int count, dro__fetc
 {
     dro_spread *s = user;
     s->of_comm = false;
+    DRO_TRY(dro__spread_remember(s, dro__spread_check(s, parts, count)));
     DRO_TRY(dro__spread_remember(s, dro__spread_fill(s, 0, parts, count)));
     const slice *mine = &s->slices[0];
     if (mine->part_count != count)

@@ -163,12 +163,31 @@ static dro_status open_device(dro__ranks *r, dro__task *t)
     return DRO_OK;
 }
 
+/* Batch norm needs an example in each slice of a batch: where slices synchronise, the others would
+ * wait for an empty one; where they do not, its statistics would be those of the start. */
+static dro_status check_batch(const dro__task *t, const dro__model_choice *c)
+{
+    size_t ranks = (size_t)dro_comm_size(c->comm), least = c->shards ? DRO__SHARDS : ranks;
+    if (t->batch >= least || dro__task_statistics(t) == 0)
+        return DRO_OK;
+    if (c->shards)
+        return dro__fail(t->ctx, DRO_ERR_RANGE,
+                         "batch=%zu with exact=yes, which divides it into %d shards: batch norm "
+                         "needs an example in each: set batch=%d or more",
+                         t->batch, DRO__SHARDS, DRO__SHARDS);
+    return dro__fail(t->ctx, DRO_ERR_RANGE,
+                     "batch=%zu on %zu ranks: batch norm needs an example on each: set batch=%zu "
+                     "or more, or start fewer ranks",
+                     t->batch, ranks, least);
+}
+
 /* ---- life ---- */
 
 dro_status dro__ranks_open(dro__task *t, const dro__model_choice *c)
 {
     if (!c->shards && !c->comm)
         return DRO_OK;
+    DRO_TRY(check_batch(t, c));
     dro__ranks *r = t->ranks = dro__alloc(1, sizeof *r);
     if (!r)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for ranks");
