@@ -66,9 +66,10 @@ ranks 2 "$dro" sweep $table --batch 8 --optimizer sgd --grid eta=0.1,0.01 --seed
 [ -s swept/best.json ] || fail "sweep on 2 ranks: nothing was chosen"
 
 # ---- refusals ----
+run="$table --batch 8"
 refused() { # text, then a shell command for rank 1
-    ranks 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then '"$2"'; else exec "$0" "$@"; fi' "$dro" train $table \
-        --batch 8 --out refused >log 2>&1 && fail "ranks that differ were not refused"
+    ranks 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then '"$2"'; else exec "$0" "$@"; fi' "$dro" train $run \
+        --out refused >log 2>&1 && fail "ranks that differ were not refused"
     grep -q "^dro: rank 1 on .*$1" log || fail "no line says: $1"
     [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "more than one line"
     [ ! -e refused/config.json ] || fail "a refused run has left files"
@@ -78,6 +79,23 @@ refused 'seed=7' 'exec "$0" "$@" --seed 7'
 sed '5s/^\(.\),/\1,9/' table.csv >other.csv
 refused 'checksum of the training examples' \
     'mkdir -p there; cp other.csv there/table.csv; cd there; exec "$0" "$@"'
+sed '40,$s/^\(.\),/\1,9/' table.csv >other.csv # the test set is in a file of its own
+run="--data csv:table.csv,label=label,test=test.csv --batch 8 --epochs 1"
+cp table.csv test.csv
+refused 'checksum of the test examples' \
+    'mkdir -p test; cp table.csv test; cp other.csv test/test.csv; cd test; exec "$0" "$@"'
+for seed in 1 2; do
+    mkdir -p init-$seed
+    "$dro" train $images --model mlp --seed $seed --out start-$seed >log 2>&1 || fail "weights to start from"
+    cp start-$seed/weights.safetensors init-$seed/init.st
+done
+cp init-1/init.st .
+run="$images --model mlp --init init.st"
+refused 'checksum of the initial weights' 'cd init-2; exec "$0" "$@"'
+run="$table --batch 8"
+case $(uname -m) in x86_64 | amd64)
+    refused 'it has instruction set=sse, rank 0 has .*: set DRO_CPU' 'export DRO_CPU=sse; exec "$0" "$@"' ;;
+esac
 cp "$dro" ./another && printf x >>another && cp "$(dirname "$dro")/libdro_mpi.so" .
 refused 'build=' 'exec ./another "$@"'
 # Batch norm needs an example in each slice: without this all ranks would wait for the one that has none.

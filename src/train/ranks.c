@@ -4,6 +4,7 @@
  * one thread. The networks are twins: they share weights and running statistics and synchronise in
  * their batch norms. What a shard computes then depends neither on the threads nor on the rank that
  * it is on, and the sums are a fixed tree. */
+#include "isa.h"
 #include "train.h"
 
 #include <dro/version.h>
@@ -278,32 +279,66 @@ dro_status dro__ranks_average(dro_train *t)
 
 /* ---- all ranks are the same ---- */
 
-/* What must be equal, as lines "name=value". */
-static char *describe(const dro_train *t)
+enum { LINES_SIZE = 1024 };
+
+/* The processor too, as every rank updates w. */
+static void describe_program(const dro_train *t, char text[LINES_SIZE])
 {
-    const dro_data_info *i = &t->task.info;
-    size_t size = strlen(t->identity) + 512;
-    char *text = dro__alloc(size, 1);
+    snprintf(text, LINES_SIZE, "libdro=%d.%d.%d\nbuild=%016llx\nbackend=%s\ninstruction set=%s\n",
+             DRO_VERSION_MAJOR, DRO_VERSION_MINOR, DRO_VERSION_PATCH,
+             (unsigned long long)dro__comm_build(), t->ctx->backend->name,
+             dro__cpu_isa_name(dro__cpu_isa()));
+}
+
+/* Checksums of what the settings name: the data, and the weights with which the run begins. */
+static dro_status describe_start(dro_train *t, char text[LINES_SIZE])
+{
+    static const char *const splits[] = {
+        [DRO_TRAIN] = "training", [DRO_TEST] = "test", [DRO_HOLDOUT] = "holdout"};
     const char *encoding = t->stream && t->task.encoding ? t->task.encoding : "";
-    if (text)
-        snprintf(text, size,
-                 "libdro=%d.%d.%d\nbuild=%016llx\nbackend=%s\ntest examples=%lld\n"
-                 "holdout examples=%lld\nencoding of the first rows=%016llx\n%s",
-                 DRO_VERSION_MAJOR, DRO_VERSION_MINOR, DRO_VERSION_PATCH,
-                 (unsigned long long)dro__comm_build(), t->ctx->backend->name,
-                 (long long)i->examples[DRO_TEST], (long long)i->examples[DRO_HOLDOUT],
-                 (unsigned long long)dro__checksum(0, encoding, strlen(encoding)), t->identity);
-    return text;
+    size_t used = 0, statistics = dro__task_statistics(&t->task) * sizeof *t->statistics;
+    for (int s = 0; s < DRO_SPLITS; s++)
+        used += (size_t)snprintf(text + used, LINES_SIZE - used,
+                                 "%s examples=%lld\nchecksum of the %s examples=%016llx\n",
+                                 splits[s], (long long)t->task.info.examples[s], splits[s],
+                                 (unsigned long long)dro__sum_of_split(&t->task, (dro_split)s));
+    DRO_TRY(dro_optimizer_weights(t->opt, t->w));
+    DRO_TRY(dro__run_statistics(t, t->statistics));
+    uint64_t start = dro__checksum(0, t->w, t->task.dim * sizeof *t->w);
+    start = dro__checksum(start, t->statistics, statistics);
+    snprintf(text + used, LINES_SIZE - used,
+             "encoding of the first rows=%016llx\ninit=%.200s\n"
+             "checksum of the initial weights=%016llx\n",
+             (unsigned long long)dro__checksum(0, encoding, strlen(encoding)), t->set.init,
+             (unsigned long long)start);
+    return DRO_OK;
+}
+
+/* What must be equal, as lines "name=value". */
+static dro_status describe(dro_train *t, char **text)
+{
+    char program[LINES_SIZE], start[LINES_SIZE];
+    describe_program(t, program);
+    DRO_TRY(describe_start(t, start));
+    size_t size = strlen(program) + strlen(t->identity) + strlen(start) + 1;
+    *text = dro__alloc(size, 1);
+    if (!*text)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the settings");
+    snprintf(*text, size, "%s%s%s", program, t->identity, start);
+    return DRO_OK;
 }
 
 /* The first line in which this rank differs from rank 0. */
 static dro_status compare(dro_train *t, const char *mine, const char *first)
 {
+    static const char isa[] = "instruction set=";
     while (*mine || *first) {
         size_t a = strcspn(mine, "\n"), b = strcspn(first, "\n");
+        bool of_isa = strncmp(mine, isa, sizeof isa - 1) == 0;
         if (a != b || memcmp(mine, first, a) != 0)
-            return dro__fail(t->ctx, DRO_ERR_ARGUMENT, "it has %.*s, rank 0 has %.*s",
-                             (int)(a < 150 ? a : 150), mine, (int)(b < 150 ? b : 150), first);
+            return dro__fail(t->ctx, DRO_ERR_ARGUMENT, "it has %.*s, rank 0 has %.*s%s",
+                             (int)(a < 150 ? a : 150), mine, (int)(b < 150 ? b : 150), first,
+                             of_isa ? ": set DRO_CPU to the lesser one on all ranks" : "");
         mine += a + (mine[a] == '\n');
         first += b + (first[b] == '\n');
     }
@@ -317,9 +352,9 @@ dro_status dro__ranks_compare(dro_train *t)
         dro__note(t, "gradients go through host memory: %s", r->no_device);
     if (dro_comm_size(t->comm) == 1)
         return DRO_OK;
-    char *mine = describe(t), *first = mine;
-    DRO_TRY(dro__comm_agree(
-        t->comm, mine ? DRO_OK : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the settings")));
+    char *mine = NULL;
+    DRO_TRY(dro__comm_agree(t->comm, describe(t, &mine)));
+    char *first = mine;
     dro_status status = dro__comm_share_text(t->comm, &first);
     if (status == DRO_OK)
         status = dro__comm_agree(t->comm, compare(t, mine, first));

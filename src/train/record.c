@@ -193,14 +193,13 @@ static uint64_t sum_some(uint64_t sum, const void *data, size_t size)
     return sum;
 }
 
-/* Checksum of the training data; 0 where it is not in memory (streams, image files). */
-static uint64_t sum_of_examples(const dro__task *task)
+/* Checksum of a split; 0 where it is not in memory (streams, image files). */
+static uint64_t sum_of_examples(const dro__task *task, dro_split split)
 {
     const dro_data_info *i = &task->info;
     dro_examples e;
     uint64_t sum = 0;
-    if (!task->data || i->examples[DRO_TRAIN] < 0 ||
-        dro_data_examples(task->data, DRO_TRAIN, &e) != DRO_OK)
+    if (!task->data || i->examples[split] < 0 || dro_data_examples(task->data, split, &e) != DRO_OK)
         return 0;
     size_t n = (size_t)e.count, entries = e.starts ? (size_t)e.starts[n] : 0;
     size_t image = (size_t)i->channels * (size_t)i->height * (size_t)i->width;
@@ -215,11 +214,22 @@ static uint64_t sum_of_examples(const dro__task *task)
     return sum_some(sum, e.values, entries * sizeof *e.values);
 }
 
+uint64_t dro__sum_of_split(const dro__task *task, dro_split split)
+{
+    dro_examples e;
+    uint64_t sum = sum_of_examples(task, split);
+    if (sum && dro_data_examples(task->data, split, &e) == DRO_OK)
+        sum = sum_some(sum, e.weights, (size_t)e.count * sizeof *e.weights);
+    if (sum)
+        sum = sum_some(sum, e.starts, ((size_t)e.count + 1) * sizeof *e.starts);
+    return sum;
+}
+
 /* As text: a number of JSON may lose its last digits. */
 static json_t *checksum_json(const dro__task *task)
 {
     char digits[20];
-    uint64_t sum = sum_of_examples(task);
+    uint64_t sum = sum_of_examples(task, DRO_TRAIN);
     snprintf(digits, sizeof digits, "%016llx", (unsigned long long)sum);
     return sum ? text(digits) : json_null();
 }
@@ -243,7 +253,7 @@ char *dro__identity_text(const dro_train *t)
     put(config, "classes", json_integer(i->classes));
     put(config, "weights", json_integer((json_int_t)t->task.dim));
     put(config, "checksum of the training examples",
-        json_integer((json_int_t)sum_of_examples(&t->task)));
+        json_integer((json_int_t)sum_of_examples(&t->task, DRO_TRAIN)));
     if (t->task.images && *t->set.init)
         put(config, "normalisation of init", normal_json(&t->task.normal));
     if (dro__task_frozen(&t->task, &sum))

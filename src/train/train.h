@@ -588,6 +588,8 @@ bool dro__checkpoint_exists(const char *folder);
 char *dro__config_text(const dro_train *t);
 /* "name=value" lines of all that decides what the weights will be. */
 char *dro__identity_text(const dro_train *t);
+/* Checksum of all that a split holds; 0 where it is not in memory (streams, image files). */
+uint64_t dro__sum_of_split(const dro__task *task, dro_split split);
 char *dro__metrics_text(const dro_train *t);
 char *dro__result_text(const dro_train *t);
 char *dro__figures_text(const dro_train *t); /* of the splits */
