@@ -43,6 +43,8 @@ exact adamw $table --batch 8 --model mlp --optimizer adamw
 exact scent $table --batch 8 --optimizer scent
 exact lbfgs --data csv:table.csv,label=label,holdout=0.2 # the default of tables
 exact auto $table --batch 8 --model auto --optimizer recover
+exact trial $table --batch 8 --model auto --optimizer sgd --lr 100 --set on_divergence=stop # the linear model diverges
+grep -q 'model auto: mlp (the linear model diverged)' log || fail "auto: no line says that the linear model diverged"
 exact halved $images --batch 24 --optimizer sgd --lr 1e9 --set on_divergence=halve
 grep -q 'diverged at step' log || fail "a step of 1e9 has not diverged"
 

@@ -44,6 +44,7 @@ static dro_status try_model(dro_train *t, candidate *c)
     for (size_t k = 0; status == DRO_OK && k < sizeof pairs / sizeof pairs[0]; k++)
         status = dro_train_set(other, pairs[k][0], pairs[k][1]);
     other->comm = t->comm;
+    other->trial = true;
     dro_train_watch watch = {
         .size = sizeof(dro_train_watch), .user = t->watch.user, .step = t->watch.step};
     if (status == DRO_OK)
@@ -68,6 +69,28 @@ static dro_status open_kind(dro_train *t, dro_data_info *info)
     return status;
 }
 
+/* The better one, or the one that has not diverged; notes why. */
+static const candidate *choose(const dro_train *t, const candidate c[2])
+{
+    bool lost[2] = {isinf(c[0].value), isinf(c[1].value)};
+    if (lost[0] || lost[1]) {
+        const candidate *kept = &c[lost[0] && !lost[1]];
+        dro__note(t, "model auto: %s (%s diverged)", kept->model,
+                  lost[0] && lost[1] ? "both models"
+                  : lost[0]          ? "the linear model"
+                                     : "the mlp");
+        return kept;
+    }
+    /* beyond chance: half of the largest standard error of a share of the holdout; 2 % of a loss */
+    bool classes = strcmp(c[0].metric, "loss") != 0;
+    double margin = classes ? 0.25 / sqrt((double)c[0].examples) : 0.02 * fabs(c[0].value);
+    bool mlp = c[1].value > c[0].value + margin, close = !mlp && c[1].value > c[0].value;
+    dro__note(t, "model auto: %s (%s on the holdout: linear %.4g, mlp %.4g%s)", c[mlp].model,
+              c[0].metric, fabs(c[0].value), fabs(c[1].value),
+              close ? ", which may be chance" : "");
+    return &c[mlp];
+}
+
 dro_status dro__choose_model(dro_train *t)
 {
     candidate c[2] = {{.model = "linear"}, {.model = "mlp"}};
@@ -83,13 +106,6 @@ dro_status dro__choose_model(dro_train *t)
         return DRO_OK;
     for (int k = 0; k < 2; k++)
         DRO_TRY(try_model(t, &c[k]));
-    /* beyond chance: half of the largest standard error of a share of the holdout; 2 % of a loss */
-    double margin = info.classes ? 0.25 / sqrt((double)c[0].examples) : 0.02 * fabs(c[0].value);
-    bool mlp = c[1].value > c[0].value + margin;
-    snprintf(t->set.model, sizeof t->set.model, "%s", c[mlp].model);
-    bool close = !mlp && c[1].value > c[0].value;
-    dro__note(t, "model auto: %s (%s on the holdout: linear %.4g, mlp %.4g%s)", c[mlp].model,
-              c[0].metric, fabs(c[0].value), fabs(c[1].value),
-              close ? ", which may be chance" : "");
+    snprintf(t->set.model, sizeof t->set.model, "%s", choose(t, c)->model);
     return DRO_OK;
 }

@@ -792,7 +792,7 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     t->written = (dro__written){0};
     t->costs = (dro__costs){0};
     dro_status status = run(t, resume);
-    if (status != DRO_OK)
+    if (status != DRO_OK && !t->trial) /* all ranks diverge together, and go on */
         dro_comm_fail(t->comm, t->ctx->error);
     if (status != DRO_OK && status != DRO_ERR_FILE)
         dro__run_forget(t);

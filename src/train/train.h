@@ -659,6 +659,7 @@ struct dro_train {
     bool open, have_record, resuming; /* resuming: from a checkpoint */
     bool made, begun;                 /* by this call: the folder, its files */
     bool planned;                     /* by this call: the plan was reported */
+    bool trial;                       /* model=auto: one of the runs that decide */
     int reported;                     /* notes of the data */
     size_t reported_pieces;           /* the size of pieces that was reported */
     char *config, *result, *identity;
