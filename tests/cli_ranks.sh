@@ -29,12 +29,24 @@ exact() {
     done
 }
 exact recover $images --batch 24 --model resnet20 --optimizer recover
-"$dro" train $images --batch 24 --model resnet20 --optimizer recover --set exact=yes --threads 2 --out threads >log 2>&1
-cmp recover-1/weights.safetensors threads/weights.safetensors || fail "2 threads end with other bytes than 1"
+# name, then the settings of a run: with another number of threads
+same_threads() {
+    name=$1; shift
+    "$dro" train "$@" --set exact=yes --threads 2 --out "$name-threads" >log 2>&1 || fail "$name: 2 threads"
+    cmp "$name-1/weights.safetensors" "$name-threads/weights.safetensors" || fail "$name: 2 threads end with other bytes"
+    for run in 1 threads; do
+        sed 's/"\(seconds\|wall\)":[^,]*,//g' "$name-$run/metrics.jsonl" >"$run"
+    done
+    cmp 1 threads || fail "$name: 2 threads have other metrics"
+}
+same_threads recover $images --batch 24 --model resnet20 --optimizer recover
 exact class $images --batch 20 --optimizer recover --tilt class
 exact sgd $images --batch 21 --optimizer sgd --augment yes
 exact mixed $images --batch 21 --optimizer recover --augment autoaugment,cutout --mixup 0.2 --cutmix 1
 exact ascpg $images --batch 16 --model mlp --optimizer ascpg
+wide="--data synth:glyphs,n=96,test=24,size=12,classes=20 --epochs 1 --batch 16 --model mlp" # oneDNN: over 16 outputs
+"$dro" train $wide --set exact=yes --threads 1 --out wide-1 >log 2>&1 || fail "20 classes"
+same_threads wide $wide
 exact agda $images --batch 16 --optimizer stoc-agda
 exact rcivr $images --batch 16 --optimizer rcivr
 exact table $table --batch 5 --optimizer recover

@@ -37,6 +37,7 @@ struct dro_context {
     char error[DRO__ERROR_SIZE];
     void *lent; /* arrays that are data (src/data/format_arrays.c), and what frees the list */
     void (*lent_free)(void *list);
+    bool fixed_pieces; /* evaluations are cut alike whatever the number of threads: exact=yes */
     double read_until; /* by CLOCK_MONOTONIC: inputs opened now end then; 0: they have no limit */
 };
 

@@ -780,6 +780,7 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     DRO_TRY(watch ? dro__take_struct(t->ctx, "dro_train_watch", watch, &own, sizeof own) : DRO_OK);
     close_run(t);
     DRO_TRY(dro__settings_parse(t->settings, &t->set));
+    bool fixed = t->ctx->fixed_pieces;
     t->running = true;
     t->folder = folder;
     t->lock = -1;
@@ -791,7 +792,9 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     t->made = t->begun = t->planned = false;
     t->written = (dro__written){0};
     t->costs = (dro__costs){0};
+    t->ctx->fixed_pieces = t->set.exact;
     dro_status status = run(t, resume);
+    t->ctx->fixed_pieces = fixed;
     if (status != DRO_OK && !t->trial) /* all ranks diverge together, and go on */
         dro_comm_fail(t->comm, t->ctx->error);
     if (status != DRO_OK && status != DRO_ERR_FILE)

@@ -63,6 +63,8 @@ static void need_of(const dro__cpu_program *p, const dro__cpu_op *op, dro__lane_
     }
 }
 
+enum { FIXED = 8 };
+
 /* Convolutions for the chunks that these parts fall into, and the lanes' buffers. */
 static dro_status ready_chunks(dro__cpu_network *net, dro__cpu_program *p,
                                const dro_net_batch *parts, int count)
@@ -70,6 +72,8 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__cpu_program *p,
     size_t most = parts[0].count, threads = (size_t)dro__pool_threads(net->ctx->pool);
     for (int k = 1; k < count; k++)
         most = larger(most, parts[k].count);
+    if (net->ctx->fixed_pieces && p == &net->program[0]) /* oneDNN's sums depend on the rows */
+        threads = FIXED;
     size_t share = (most + threads - 1) / threads; /* no thread shall be without work */
     for (int32_t i = 0; i < p->base.operation_count; i++) {
         dro__cpu_op *op = &p->ops[i];
