@@ -110,6 +110,9 @@ run="$table --batch 8"
 case $(uname -m) in x86_64 | amd64)
     refused 'it has instruction set=sse, rank 0 has .*: set DRO_CPU' 'export DRO_CPU=sse; exec "$0" "$@"' ;;
 esac
+refused 'it has resume=yes, rank 0 has resume=no' 'exec "$0" "$@" --resume'
+refused 'it has model=auto, rank 0 has model=(by the data)' 'exec "$0" "$@" --model auto'
+refused 'it has progressive=yes, rank 0 has progressive=no' 'exec "$0" train --data csv:table.csv,label=label --progressive'
 cp "$dro" ./another && printf x >>another && cp "$(dirname "$dro")/libdro_mpi.so" .
 refused 'build=' 'exec ./another "$@"'
 # Batch norm needs an example in each slice: without this all ranks would wait for the one that has none.

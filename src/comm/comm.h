@@ -3,6 +3,7 @@
  *
  *   engine.h  what moves bytes, in a module of its own;  mpi/mpi.c: on MPI
  *   join.c    whether this process is one of several, and the calls that wait for the others
+ *   same.c    whether all ranks have been told the same
  *   watch.c   heartbeats: who is gone, and why
  *   sum.c     sums in a fixed binary tree over shards and ranks
  *   device.c  sums between the ranks' devices, where each has one
@@ -86,6 +87,9 @@ dro_status dro__comm_exchange(dro_comm *comm, int peer, const void *out, size_t 
 dro_status dro__comm_agree(dro_comm *comm, dro_status status);
 /* Text of rank 0 to all; *text is freed with dro__free. */
 dro_status dro__comm_share_text(dro_comm *comm, char **text);
+/* All ranks must give the same text, lines "name=value": the error names the rank that has not, and
+ * the first line in which it differs from rank 0. */
+dro_status dro__comm_same(dro_comm *comm, char *text);
 /* A buffer of the communicator's, until the next call. */
 void *dro__comm_buffer(dro_comm *comm, size_t size);
 

@@ -162,19 +162,46 @@ int dro__join_seconds(void)
     return given && atoi(given) > 0 ? atoi(given) : USUAL;
 }
 
-static dro_status gather_hosts(dro_comm *c)
+typedef struct joining {
+    char host[DRO__HOST_SIZE];
+    uint64_t build;
+} joining;
+
+/* Other builds may make other calls. */
+static dro_status take_ranks(dro_comm *c, const joining *all)
 {
-    char host[DRO__HOST_SIZE] = "?";
-    int *sizes = dro__alloc((size_t)c->size, sizeof *sizes);
-    c->hosts = dro__alloc((size_t)c->size, sizeof *c->hosts);
-    if (!sizes || !c->hosts) {
-        dro__free(sizes);
-        return dro__fail(c->ctx, DRO_ERR_MEMORY, "no memory for %d ranks", c->size);
+    int other = 0;
+    for (int r = 0; r < c->size; r++) {
+        memcpy(c->hosts[r], all[r].host, sizeof c->hosts[r]);
+        other = other == 0 && all[r].build != all[0].build ? r : other;
     }
-    gethostname(host, sizeof host - 1);
-    for (int r = 0; r < c->size; r++)
-        sizes[r] = sizeof host;
-    dro_status status = dro__comm_gather(c, host, c->hosts, sizes);
+    if (other == 0)
+        return DRO_OK;
+    return dro__fail(c->ctx, DRO_ERR_ARGUMENT,
+                     "rank %d on %s: it has build=%016llx, rank 0 has build=%016llx: install the "
+                     "same program everywhere",
+                     other, c->hosts[other], (unsigned long long)all[other].build,
+                     (unsigned long long)all[0].build);
+}
+
+static dro_status gather_ranks(dro_comm *c)
+{
+    joining mine = {.host = "?", .build = dro__comm_build()};
+    int *sizes = dro__alloc((size_t)c->size, sizeof *sizes);
+    joining *all = dro__alloc((size_t)c->size, sizeof *all);
+    c->hosts = dro__alloc((size_t)c->size, sizeof *c->hosts);
+    dro_status status = DRO_OK;
+    if (!sizes || !all || !c->hosts)
+        status = dro__fail(c->ctx, DRO_ERR_MEMORY, "no memory for %d ranks", c->size);
+    gethostname(mine.host, sizeof mine.host - 1);
+    for (int r = 0; status == DRO_OK && r < c->size; r++)
+        sizes[r] = sizeof mine;
+    if (status == DRO_OK)
+        status = dro__comm_gather(c, &mine, all, sizes);
+    if (status == DRO_OK)
+        status = take_ranks(c, all);
+    if (!c->broken) /* no operation may still write */
+        dro__free(all);
     dro__free(sizes);
     return status;
 }
@@ -192,7 +219,7 @@ dro_status dro__comm_join(dro_context *ctx, const dro__comm_engine *engine, dro_
     if (engine->open(dro__join_seconds(), &c->rank, &c->size, why, sizeof why) != 0)
         status = dro__fail(ctx, DRO_ERR_UNSUPPORTED, "%s: %s", engine->name, why);
     if (status == DRO_OK)
-        status = gather_hosts(c);
+        status = gather_ranks(c);
     if (status == DRO_OK && c->size > 1)
         status = dro__watch_open(c, &c->watch);
     c->joined = status == DRO_OK;

@@ -7,7 +7,6 @@
 #include "isa.h"
 #include "train.h"
 
-#include <dro/version.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -281,12 +280,21 @@ dro_status dro__ranks_average(dro_train *t)
 
 enum { LINES_SIZE = 1024 };
 
-/* The processor too, as every rank updates w. */
-static void describe_program(const dro_train *t, char text[LINES_SIZE])
+dro_status dro__ranks_begin(dro_train *t, bool resume)
 {
-    snprintf(text, LINES_SIZE, "libdro=%d.%d.%d\nbuild=%016llx\nbackend=%s\ninstruction set=%s\n",
-             DRO_VERSION_MAJOR, DRO_VERSION_MINOR, DRO_VERSION_PATCH,
-             (unsigned long long)dro__comm_build(), t->ctx->backend->name,
+    char text[2 * DRO__TEXT_MAX + LINES_SIZE];
+    const dro__train_settings *s = &t->set;
+    snprintf(text, sizeof text,
+             "resume=%s\nfolder=%s\nprogressive=%s\nmodel=%s\nexact=%s\ndata=%s\n",
+             resume ? "yes" : "no", t->folder ? "yes" : "no", s->progressive ? "yes" : "no",
+             *s->model ? s->model : "(by the data)", s->exact ? "yes" : "no", s->data);
+    return dro__comm_same(t->comm, text);
+}
+
+/* The processor too, as every rank updates w. */
+static void describe_machine(const dro_train *t, char text[LINES_SIZE])
+{
+    snprintf(text, LINES_SIZE, "backend=%s\ninstruction set=%s\n", t->ctx->backend->name,
              dro__cpu_isa_name(dro__cpu_isa()));
 }
 
@@ -314,34 +322,17 @@ static dro_status describe_start(dro_train *t, char text[LINES_SIZE])
     return DRO_OK;
 }
 
-/* What must be equal, as lines "name=value". */
+/* What must be equal, as lines. */
 static dro_status describe(dro_train *t, char **text)
 {
-    char program[LINES_SIZE], start[LINES_SIZE];
-    describe_program(t, program);
+    char machine[LINES_SIZE], start[LINES_SIZE];
+    describe_machine(t, machine);
     DRO_TRY(describe_start(t, start));
-    size_t size = strlen(program) + strlen(t->identity) + strlen(start) + 1;
+    size_t size = strlen(machine) + strlen(t->identity) + strlen(start) + 1;
     *text = dro__alloc(size, 1);
     if (!*text)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the settings");
-    snprintf(*text, size, "%s%s%s", program, t->identity, start);
-    return DRO_OK;
-}
-
-/* The first line in which this rank differs from rank 0. */
-static dro_status compare(dro_train *t, const char *mine, const char *first)
-{
-    static const char isa[] = "instruction set=";
-    while (*mine || *first) {
-        size_t a = strcspn(mine, "\n"), b = strcspn(first, "\n");
-        bool of_isa = strncmp(mine, isa, sizeof isa - 1) == 0;
-        if (a != b || memcmp(mine, first, a) != 0)
-            return dro__fail(t->ctx, DRO_ERR_ARGUMENT, "it has %.*s, rank 0 has %.*s%s",
-                             (int)(a < 150 ? a : 150), mine, (int)(b < 150 ? b : 150), first,
-                             of_isa ? ": set DRO_CPU to the lesser one on all ranks" : "");
-        mine += a + (mine[a] == '\n');
-        first += b + (first[b] == '\n');
-    }
+    snprintf(*text, size, "%s%s%s", machine, t->identity, start);
     return DRO_OK;
 }
 
@@ -354,12 +345,7 @@ dro_status dro__ranks_compare(dro_train *t)
         return DRO_OK;
     char *mine = NULL;
     DRO_TRY(dro__comm_agree(t->comm, describe(t, &mine)));
-    char *first = mine;
-    dro_status status = dro__comm_share_text(t->comm, &first);
-    if (status == DRO_OK)
-        status = dro__comm_agree(t->comm, compare(t, mine, first));
-    if (first != mine)
-        dro__free(first);
+    dro_status status = dro__comm_same(t->comm, mine);
     dro__free(mine);
     return status;
 }

@@ -738,6 +738,7 @@ static dro_status open_folder(dro_train *t, bool resume)
 
 static dro_status run(dro_train *t, bool resume)
 {
+    DRO_TRY(dro__ranks_begin(t, resume));
     /* before spending a long time on reading data */
     DRO_TRY(dro__comm_agree(t->comm, dro__writes(t) ? dro__run_check_folder(t, resume) : DRO_OK));
     t->resuming = resume && dro__writes(t) && dro__checkpoint_exists(t->folder);

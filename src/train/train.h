@@ -312,6 +312,8 @@ dro_status dro__ranks_open(dro__task *task, const dro__model_choice *choice);
 void dro__ranks_close(dro__task *task);
 /* What went wrong on another rank, or "". */
 const char *dro__ranks_error(const dro__task *task);
+/* Before anything else, what determines the calls that follow: the settings as given. */
+dro_status dro__ranks_begin(dro_train *t, bool resume);
 /* All ranks must have the same build, settings and data: the error names the one that has not. */
 dro_status dro__ranks_compare(dro_train *t);
 /* Batch norm per rank: the running statistics become the mean of all ranks'. */

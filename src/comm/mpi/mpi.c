@@ -71,6 +71,7 @@ static const char *join(void)
         return "MPI_Init_thread failed";
     if (provided < MPI_THREAD_SERIALIZED)
         return "MPI serves one thread only";
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* some errors are its own */
     return MPI_Comm_dup(MPI_COMM_WORLD, &world) ? "MPI_Comm_dup failed" : NULL;
 }
 
