@@ -356,10 +356,8 @@ static int parse(cli_args *args, int argc, char **argv)
 /* A command that does not divide its work among ranks would do all of it on each. */
 static int refuse_ranks(const cli_command *command)
 {
-    int rank;
-    if (command->ranks || dro_comm_started(&rank, NULL) == 1)
+    if (command->ranks || dro_comm_started(NULL, NULL) == 1)
         return 0;
-    cli_mute(rank > 0);
     return cli_usage("dro %s runs in one process: leave out mpirun (with DRO_ALONE=1 in the "
                      "environment each rank runs its own)",
                      command->name);
@@ -379,18 +377,19 @@ int cli_run(const cli_command *command, int argc, char **argv)
 {
     cli_args args = {.command = command};
     int status = parse(&args, argc, argv);
-    if (status)
-        return status;
     if (args.help) {
         cli_help(stdout, command);
         return 0;
     }
-    status = refuse_ranks(command);
     status = status ? status : refuse_instructions(command);
-    if (status)
-        return status;
-    status = command->run(&args);
-    cli_ready();
+    if (!command->ranks)
+        status = status ? status : refuse_ranks(command);
+    if (status == 0) {
+        status = command->run(&args);
+        cli_ready();
+    }
+    if (status && command->ranks)
+        cli_ranks_leave(&args);
     return status;
 }
 
@@ -447,6 +446,11 @@ bool cli_json(const cli_args *args)
 const char *cli_name(const cli_args *args)
 {
     return args->command->name;
+}
+
+const cli_command *cli_command_of(const cli_args *args)
+{
+    return args->command;
 }
 
 const char *cli_word(const cli_args *args, int index)

@@ -103,9 +103,9 @@ static int run(const cli_args *args)
     dro_context *ctx = cli_context(args);
     if (!ctx)
         return 1;
-    dro_status status = dro_comm_open(ctx, &comm);
-    cli_mute(dro_comm_rank(comm) > 0);
-    if (status == DRO_OK && dro_comm_size(comm) == 1)
+    dro_status status = DRO_OK;
+    result = cli_ranks_join(args, ctx, &comm);
+    if (!result && dro_comm_size(comm) == 1)
         result = cli_usage("bench ranks needs several ranks: expected mpirun -n 2 dro bench ranks");
     for (int k = 0; status == DRO_OK && !result && k < SIZES; k++)
         status = measure(ctx, comm, sizes[k], rounds, &t.gather, &t.sum[k]);

@@ -65,7 +65,8 @@ double cli_real(const cli_args *args, const char *name);
 long long cli_integer(const cli_args *args, const char *name);
 bool cli_flag(const cli_args *args, const char *name);
 bool cli_json(const cli_args *args);
-const char *cli_name(const cli_args *args);            /* of the command */
+const char *cli_name(const cli_args *args); /* of the command */
+const cli_command *cli_command_of(const cli_args *args);
 const char *cli_word(const cli_args *args, int index); /* the i-th word, or NULL */
 
 /* The optimisers' names, for dro_nearest and lists; returns how many. */
@@ -89,6 +90,15 @@ void cli_backend_fail(const char *backend, dro_status status);
 int cli_precision(const char *command, const char *option, const char *word,
                   const dro_context *ctx);
 
+/* ---- ranks.c ---- */
+
+/* Joins the ranks, which must all run the same command; *comm is NULL for one process. 0 or the
+ * exit status after an error message; *comm is to be closed in any case. */
+int cli_ranks_join(const cli_args *args, dro_context *ctx, dro_comm **comm);
+/* Before a rank ends with an error that the others perhaps do not have: joins them if it has not,
+ * so that they end too and one line says which rank has failed. */
+void cli_ranks_leave(const cli_args *args);
+
 /* ---- output ---- */
 
 /* "dro: ..." on stderr; returns 1, the exit status, so that a failure is one line. */
@@ -96,6 +106,7 @@ int cli_precision(const char *command, const char *option, const char *word,
  * dropped. */
 void cli_mute(bool mute);
 bool cli_muted(void);
+const char *cli_error(void); /* the last message of cli_fail() or cli_usage(), printed or not */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same for wrong usage; returns 2. */
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -226,10 +226,11 @@ static int train(const cli_args *args, char *folder, const char *own, json_t *co
     if (cli_given(args, "optimizer", 0))
         scope.optimizer = cli_text(args, "optimizer");
     dro_comm *comm = NULL;
-    dro_status made = dro_comm_open(ctx, &comm);
-    made = made ? made : dro_settings_create(ctx, &scope.settings);
-    int status = made ? 1 : take_settings(&scope, args, own, config);
-    if (status == 0) {
+    int status = cli_ranks_join(args, ctx, &comm);
+    dro_status made = status ? DRO_OK : dro_settings_create(ctx, &scope.settings);
+    if (status == 0 && made == DRO_OK)
+        status = take_settings(&scope, args, own, config);
+    if (status == 0 && made == DRO_OK) {
         made = dro_train_create(ctx, &train);
         made = made ? made : dro_train_use(train, scope.settings);
         made = made ? made : dro_train_ranks(train, comm);
@@ -240,7 +241,7 @@ static int train(const cli_args *args, char *folder, const char *own, json_t *co
         status = train_in(args, ctx, train, comm, folder, own != NULL);
     dro_train_destroy(train);
     if (status != 0)
-        dro_comm_fail(comm, "it has ended");
+        dro_comm_fail(comm, cli_error());
     dro_comm_close(comm);
     dro_settings_destroy(scope.settings);
     dro_context_destroy(ctx);
@@ -251,13 +252,13 @@ static int run(const cli_args *args)
 {
     static char folder[PATH_SIZE], config[PATH_SIZE + 16];
     const char *file = cli_text(args, "config"), *out = cli_text(args, "out");
-    int rank;
-    dro_comm_started(&rank, NULL);
-    cli_mute(rank > 0);
+    bool ranks = dro_comm_started(NULL, NULL) > 1;
     snprintf(folder, PATH_SIZE, "%s", out ? out : "dro-run");
     bool own = own_config(args, folder, config);
     if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) && !file)
-        return cli_fail("nothing to resume in %s: it has no config.json", folder);
+        return cli_fail("nothing to resume in %s: it has no config.json%s", folder,
+                        ranks ? ": every rank reads it: share the folder, or repeat the settings"
+                              : "");
     json_t *document = file ? cli_config_load(file) : NULL;
     if (file && !document)
         return 1;

@@ -142,11 +142,14 @@ static void fill_closed(void)
 int main(int argc, char **argv)
 {
     static char lines[4096];
+    int rank;
     fill_closed();
     json_set_alloc_funcs(memory_or_end, free);
     setvbuf(stderr, lines, _IOLBF, sizeof lines); /* several processes may share it: whole lines */
     follow_parent();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write: status 1 */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that grows beyond `ulimit -f` */
+    dro_comm_started(&rank, NULL);
+    cli_mute(rank > 0);
     return cli_finish(dispatch(argc, argv));
 }

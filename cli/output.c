@@ -17,6 +17,7 @@
 /* ---- stderr ---- */
 
 static bool progress_shown, muted;
+static char last_error[512];
 
 void cli_mute(bool mute)
 {
@@ -114,12 +115,26 @@ void cli_note(FILE *to, const char *format, ...)
     va_end(list);
 }
 
+const char *cli_error(void)
+{
+    return *last_error ? last_error : "it has ended";
+}
+
+static void report(const char *format, va_list list)
+{
+    va_list again;
+    va_copy(again, list);
+    vsnprintf(last_error, sizeof last_error, format, again);
+    va_end(again);
+    if (!muted)
+        say(stderr, format, list);
+}
+
 int(cli_fail)(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    if (!muted)
-        say(stderr, format, list);
+    report(format, list);
     va_end(list);
     return 1;
 }
@@ -128,8 +143,7 @@ int(cli_usage)(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    if (!muted)
-        say(stderr, format, list);
+    report(format, list);
     va_end(list);
     return 2;
 }

@@ -176,13 +176,13 @@ static int share_out(cli_runs *runs)
 
 int cli_runs_go(cli_runs *runs)
 {
-    if (dro_comm_open(runs->ctx, &runs->comm) != DRO_OK)
-        return cli_fail("%s", dro_context_error(runs->ctx));
-    if (!runs->comm) {
-        int status = prepare(runs);
+    int status = cli_ranks_join(runs->args, runs->ctx, &runs->comm);
+    if (status == 0 && !runs->comm) {
+        status = prepare(runs);
         return status ? status : cli_runs_train(runs);
     }
-    int rank = dro_comm_rank(runs->comm), status = share_out(runs);
+    int rank = dro_comm_rank(runs->comm);
+    status = status ? status : share_out(runs);
     dro_comm_close(runs->comm);
     runs->comm = NULL;
     if (rank > 0)

@@ -24,9 +24,6 @@ int cli_runs_open(cli_runs *runs, const cli_args *args, const char *folder)
     const char *config = cli_text(args, "config");
     *runs = (cli_runs){.args = args, .folder = folder, .lock = -1};
     runs->began = cli_seconds();
-    int rank;
-    dro_comm_started(&rank, NULL);
-    cli_mute(rank > 0);
     cli_thread_ready();
     runs->config = config ? cli_config_load(config) : NULL;
     if (config && !runs->config)

@@ -58,6 +58,11 @@ json_t *cli_config_load(const char *path)
     struct stat about;
     json_error_t error;
     bool input = strcmp(path, "-") == 0;
+    if (input && dro_comm_started(NULL, NULL) > 1) {
+        cli_fail("--config -: of several ranks only rank 0 has standard input: write the settings "
+                 "to a file");
+        return NULL;
+    }
     if (!input && stat(path, &about) != 0) {
         cli_fail("%s: cannot read the settings: %s", path, strerror(errno));
         return NULL;

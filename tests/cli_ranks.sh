@@ -88,6 +88,21 @@ refused() { # text, then a shell command for rank 1
     [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "more than one line"
     [ ! -e refused/config.json ] || fail "a refused run has left files"
 }
+# Errors of one rank, or of all, before the ranks have joined: text, then the commands of rank 0 and of rank 1
+unstarted() {
+    timeout 60 mpirun --oversubscribe -n 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then '"$2"'; else '"$3"'; fi' \
+        "$dro" >log 2>&1 && fail "ranks that cannot start: $2, $3"
+    grep -q "^dro: $1" log || fail "no line says: $1"
+    [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "$1: more than one line"
+}
+train='exec "$0" train --data csv:table.csv,label=label --out refused'
+unstarted 'some ranks run `dro train` and others `dro compare`' "$train" 'exec "$0" compare --seeds 1 --out refused'
+unstarted 'train: no option --bogus' "$train --bogus" "$train --bogus"
+unstarted 'rank 1 on [^:]*: train: no option --bogus' "$train" "$train --bogus"
+unstarted 'rank 1 on [^:]*: none.json: cannot read the settings' "$train" "$train --config none.json"
+unstarted 'rank 1 on [^:]*: nothing to resume in none: .*: share the folder, or repeat the settings' \
+    "$train" 'exec "$0" train --resume --out none'
+unstarted '--config -: of several ranks only rank 0 has standard input' "$train --config -" "$train --config -"
 refused 'it has eta=0.123, rank 0 has eta=' 'exec "$0" "$@" --lr 0.123'
 refused 'seed=7' 'exec "$0" "$@" --seed 7'
 sed '5s/^\(.\),/\1,9/' table.csv >other.csv
