@@ -178,6 +178,7 @@ fault() { # signal, rank, ranks to resume with
 fault KILL 1 4 "its connection closed"
 fault KILL 0 1 "its connection closed"
 fault STOP 1 2 "no sign of life"
+fault STOP 0 2 "no sign of life"
 
 # A signal to mpirun stops all ranks; the run is resumed from the last checkpoint.
 rm -rf broken

@@ -36,6 +36,8 @@ bool dro__watch_failed(dro__watch *watch, char text[DRO__ERROR_SIZE]);
  * failed, and why. */
 void dro__watch_announce(dro__watch *watch, const char *text);
 bool dro__watch_speaks(dro__watch *watch); /* though it is not rank 0, which is gone or busy */
+/* Whether this is rank 0, was stopped for so long that the others have ended, and wakes up. */
+bool dro__watch_given_up(dro__watch *watch);
 
 /* ---- join.c ---- */
 

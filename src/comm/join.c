@@ -271,7 +271,7 @@ dro_comm_traffic dro_comm_traffic_get(const dro_comm *c)
 
 bool dro_comm_prints(const dro_comm *c)
 {
-    return !c || c->rank == 0 || dro__watch_speaks(c->watch);
+    return !c || (c->rank == 0 && !dro__watch_given_up(c->watch)) || dro__watch_speaks(c->watch);
 }
 
 void dro_comm_fail(dro_comm *c, const char *text)

@@ -67,6 +67,7 @@ struct dro__watch {
     atomic_bool failed, leaving, silent;
     atomic_bool first_left; /* rank 0 has closed its connection, or is gone */
     atomic_bool reports;    /* rank 0 is gone and cannot report what happened */
+    atomic_bool given_up;   /* rank 0, which was suspended: another rank reports it */
     char text[DRO__ERROR_SIZE];
 };
 
@@ -113,15 +114,17 @@ static void leave(dro__watch *w, peer *p)
 
 static void lost(dro__watch *w, peer *p, const char *why)
 {
-    frame end = {.kind = FRAME_END, .rank = w->comm->rank};
-    leave(w, p);
-    if (atomic_load(&w->failed) || atomic_load(&w->leaving))
+    frame end = {.kind = FRAME_END, .rank = p->rank};
+    if (atomic_load(&w->failed) || atomic_load(&w->leaving)) {
+        leave(w, p);
         return;
+    }
     snprintf(end.text, sizeof end.text, "rank %d on %s: %s", p->rank, w->comm->hosts[p->rank], why);
     if (p->rank == 0 && !w->slept && w->comm->rank == 1)
         atomic_store(&w->reports, true);
     note(w, end.text);
-    send_all(w, &end);
+    send_all(w, &end); /* to that rank too: it may wake up, and then knows why it is alone */
+    leave(w, p);
 }
 
 static void take_frame(dro__watch *w, peer *p)
@@ -131,6 +134,7 @@ static void take_frame(dro__watch *w, peer *p)
     if (f->kind == FRAME_QUIT) {
         leave(w, p);
     } else if (f->kind == FRAME_END && !atomic_load(&w->failed)) {
+        atomic_store(&w->given_up, w->comm->rank == 0 && f->rank == 0);
         note(w, f->text);
         if (w->comm->rank == 0)
             send_all(w, f);
@@ -463,6 +467,11 @@ bool dro__watch_failed(dro__watch *w, char text[DRO__ERROR_SIZE])
 bool dro__watch_speaks(dro__watch *w)
 {
     return w && atomic_load(&w->reports);
+}
+
+bool dro__watch_given_up(dro__watch *w)
+{
+    return w && atomic_load(&w->given_up);
 }
 
 void dro__watch_announce(dro__watch *w, const char *text)
