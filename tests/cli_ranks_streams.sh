@@ -96,4 +96,21 @@ killed file 2 --data libsvm:all.svm,features=3 --set exact=yes
 one right-file --data libsvm:all.svm,features=3 --set exact=yes $stream
 same right-file file || fail "one file, killed on 2 ranks and resumed on 1: other bytes"
 
+# ---- a silent pipe: rank 0 does not wait for it when another rank is stopped, or when the time is over ----
+mkfifo pipe
+silent() { (cat all.csv; exec sleep 120) >pipe & feeder=$!; }
+silent
+mpirun --oversubscribe -n 2 "$dro" train --data csv:-,label=label,learn=100 $stream --out waits <pipe >log 2>&1 &
+starter=$!
+until_file waits/previous.ckpt || fail "a silent pipe: no checkpoint"
+sleep 1 # all rows are read
+kill -STOP "$(children $starter | tail -1)"
+ends_within $starter 10
+kill $feeder
+[ $status -ne 0 ] && grep -q '^dro: rank 1 on [^:]*: no sign of life' log || fail "a silent pipe: no line about rank 1"
+silent
+ranks 2 "$dro" train --data csv:-,label=label,learn=100 $stream --max-time 3 --out timed <pipe >log 2>&1 || fail "max_time and a pipe"
+kill $feeder
+grep -q '"ended": *"time"' timed/result.json || fail "max_time and a silent pipe: it has not ended for the time"
+
 echo "all passed"

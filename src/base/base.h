@@ -38,6 +38,9 @@ struct dro_context {
     void *lent; /* arrays that are data (src/data/format_arrays.c), and what frees the list */
     void (*lent_free)(void *list);
     bool fixed_pieces; /* evaluations are cut alike whatever the number of threads: exact=yes */
+    /* (optional) asked while a pipe is silent: true ends it */
+    bool (*read_stop)(void *user);
+    void *read_stop_user;
     double read_until; /* by CLOCK_MONOTONIC: inputs opened now end then; 0: they have no limit */
 };
 

@@ -78,18 +78,24 @@ struct dro__input {
 
 /* ---- the bytes as the file has them ---- */
 
-/* Waits for bytes, or for the end of the time that there is. */
+/* Waits for bytes, or for the end of the time that there is, or until nobody needs them. */
 static bool await_bytes(const dro__input *in)
 {
+    enum { ASK_MS = 500 };
     struct pollfd end = {.fd = in->fd, .events = POLLIN};
     struct timespec now;
+    const dro_context *ctx = in->ctx;
     int count = 1;
-    while (in->until > 0) {
+    while (in->until > 0 || ctx->read_stop) {
         clock_gettime(CLOCK_MONOTONIC, &now);
-        double left = in->until - (double)now.tv_sec - 1e-9 * (double)now.tv_nsec;
-        count = poll(&end, 1, left > 0 ? (int)fmin(1000 * left + 1, 1e6) : 0);
+        double seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+        double left = in->until > 0 ? in->until - seconds : INFINITY;
+        double most = ctx->read_stop ? ASK_MS : 1e6;
+        count = poll(&end, 1, left > 0 ? (int)fmin(1000 * left + 1, most) : 0);
         if (count > 0 || (count == 0 && left <= 0) || (count < 0 && errno != EINTR))
             break;
+        if (ctx->read_stop && ctx->read_stop(ctx->read_stop_user))
+            return false;
     }
     return count != 0;
 }

@@ -388,8 +388,7 @@ static bool out_of_patience(const dro_train *t)
 
 double dro__time_limit(const dro_train *t)
 {
-    bool bounded = t->set.max_time > 0 && !t->comm;
-    return bounded ? fmax(t->began + t->set.max_time - t->before, 1e-9) : 0;
+    return t->set.max_time > 0 ? fmax(t->began + t->set.max_time - t->before, 1e-9) : 0;
 }
 
 bool dro__time_is_over(const dro_train *t, double seconds)
@@ -766,6 +765,28 @@ static dro_status run(dro_train *t, bool resume)
     return dro__hints(t);
 }
 
+/* While rank 0 waits for a pipe, and so is in no call that would notice it. */
+static bool others_are_gone(void *user)
+{
+    return dro__comm_check(user) != DRO_OK;
+}
+
+/* With what the context does differently during this run. */
+static dro_status run_with(dro_train *t, bool resume)
+{
+    dro_context *ctx = t->ctx, before = *ctx;
+    ctx->fixed_pieces = t->set.exact;
+    if (dro_comm_size(t->comm) > 1) {
+        ctx->read_stop = others_are_gone;
+        ctx->read_stop_user = t->comm;
+    }
+    dro_status status = run(t, resume);
+    ctx->fixed_pieces = before.fixed_pieces;
+    ctx->read_stop = before.read_stop;
+    ctx->read_stop_user = before.read_stop_user;
+    return status;
+}
+
 dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
                          const dro_train_watch *watch)
 {
@@ -781,7 +802,6 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     DRO_TRY(watch ? dro__take_struct(t->ctx, "dro_train_watch", watch, &own, sizeof own) : DRO_OK);
     close_run(t);
     DRO_TRY(dro__settings_parse(t->settings, &t->set));
-    bool fixed = t->ctx->fixed_pieces;
     t->running = true;
     t->folder = folder;
     t->lock = -1;
@@ -793,9 +813,7 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     t->made = t->begun = t->planned = false;
     t->written = (dro__written){0};
     t->costs = (dro__costs){0};
-    t->ctx->fixed_pieces = t->set.exact;
-    dro_status status = run(t, resume);
-    t->ctx->fixed_pieces = fixed;
+    dro_status status = run_with(t, resume);
     if (status != DRO_OK && !t->trial) /* all ranks diverge together, and go on */
         dro_comm_fail(t->comm, t->ctx->error);
     if (status != DRO_OK && status != DRO_ERR_FILE)

@@ -679,7 +679,7 @@ bool dro__report_progress(const dro_train *t, const char *evaluating, double don
 bool dro__is_tilted(const dro_train *t); /* log_u is that of the objective */
 /* stage2: gives the network the loss of that step. */
 dro_status dro__run_stage(dro_train *t, uint64_t step);
-/* The time of dro__clock() at which max_time has passed, 0: there is none, or several ranks. */
+/* The time of dro__clock() at which max_time has passed, 0: there is none. */
 double dro__time_limit(const dro_train *t);
 /* max_time has passed, or will when `seconds` more have. */
 bool dro__time_is_over(const dro_train *t, double seconds);
