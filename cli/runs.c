@@ -260,11 +260,17 @@ static const cli_one *failed(const cli_runs *runs)
     return NULL;
 }
 
+/* Whether no more runs start: a signal, a failure here, or another rank is gone. */
+static bool ends_early(const cli_runs *runs)
+{
+    return cli_stopped() || failed(runs) || dro_comm_check(runs->comm) != DRO_OK;
+}
+
 /* Starts the runs that may start; after a stop or a failure none do, and running ones are asked to
  * stop. */
 static int start_more(const cli_runs *runs, bool *reported)
 {
-    if (cli_stopped() || failed(runs)) {
+    if (ends_early(runs)) {
         for (int k = 0; k < runs->count && !*reported; k++)
             if (runs->list[k].state != CLI_RUNNING)
                 continue;
@@ -393,8 +399,10 @@ int cli_runs_train(cli_runs *runs)
         show_progress(runs, &shown);
         read_pipes(runs);
     } while (count_of(runs, CLI_RUNNING, CLI_RUNNING) > 0 ||
-             (!cli_stopped() && !failed(runs) && count_of(runs, CLI_WAITING, CLI_WAITING) > 0));
+             (!ends_early(runs) && count_of(runs, CLI_WAITING, CLI_WAITING) > 0));
     runs->ended = cli_seconds();
+    if (dro_comm_check(runs->comm) != DRO_OK)
+        return 1; /* the caller says which rank is gone */
     int ended = finish(runs);
     return status ? status : ended;
 }

@@ -158,17 +158,24 @@ static int prepare(cli_runs *runs)
     return status ? status : make_plan(runs);
 }
 
+/* Another rank has failed, or is gone. */
+static int broken(const cli_runs *runs)
+{
+    cli_mute(!dro_comm_prints(runs->comm));
+    return cli_fail("%s: run the same command again to resume", dro_context_error(runs->ctx));
+}
+
 /* Every rank runs its share; then rank 0 continues alone. */
 static int share_out(cli_runs *runs)
 {
     int rank = dro_comm_rank(runs->comm), status = rank == 0 ? prepare(runs) : 0;
     if (dro_comm_barrier(runs->comm, &status) != DRO_OK)
-        return cli_fail("%s", dro_context_error(runs->ctx));
+        return broken(runs);
     if (status)
         return status;
     status = cli_runs_train(runs);
     if (dro_comm_barrier(runs->comm, &status) != DRO_OK)
-        return cli_fail("%s", dro_context_error(runs->ctx));
+        return broken(runs);
     if (rank == 0 && status == 0)
         status = cli_runs_collect(runs);
     return status;

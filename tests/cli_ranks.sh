@@ -180,6 +180,17 @@ fault KILL 0 1 "its connection closed"
 fault STOP 1 2 "no sign of life"
 fault STOP 0 2 "no sign of life"
 
+# compare: a rank whose runs are other processes ends too.
+mpirun --oversubscribe -n 2 "$dro" compare $images --model resnet20 --epochs 500 --optimizers sgd,recover --jobs 1 --threads 1 \
+    --set checkpoint_every=0 --out lost >log 2>&1 &
+starter=$!
+until_file lost/recover-seed1/last.ckpt || fail "compare: no checkpoint"
+kill -STOP "$(children $starter | sed -n 2p)"
+ends_within $starter 10
+[ $status -ne 0 ] && grep -q '^dro: rank 1 on [^:]*: no sign of life.*run the same command again' log ||
+    fail "compare: no line about the rank that was stopped"
+[ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "compare, rank 1 was stopped: more than one line"
+
 # A signal to mpirun stops all ranks; the run is resumed from the last checkpoint.
 rm -rf broken
 mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &

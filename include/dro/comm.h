@@ -43,6 +43,8 @@ DRO_API void dro_comm_fail(dro_comm *comm, const char *text);
 /* Whether this rank should print: rank 0, or if that is gone, the first remaining one. */
 DRO_API bool dro_comm_prints(const dro_comm *comm);
 
+/* DRO_OK, or a failure that names the rank that is gone; does not wait. NULL is fine. */
+DRO_API dro_status dro_comm_check(dro_comm *comm);
 /* Waits until all ranks have made this call; *largest (optional) becomes the largest value that any
  * rank passed. */
 DRO_API dro_status dro_comm_barrier(dro_comm *comm, int *largest);

@@ -322,6 +322,11 @@ dro_status dro__comm_check(dro_comm *c)
     return dro__watch_failed(c->watch, NULL) ? gone(c) : DRO_OK;
 }
 
+dro_status dro_comm_check(dro_comm *c)
+{
+    return c && c->size > 1 ? dro__comm_check(c) : DRO_OK;
+}
+
 static dro_status late(dro_comm *c)
 {
     c->broken = true;
