@@ -145,6 +145,10 @@ too_small 2 'batch=1 on 2 ranks.*set batch=2 or more' --batch 1
 ranks 3 "$dro" train $images --set exact=yes --out wrong >log 2>&1 && fail "3 ranks with exact=yes"
 grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes with 3 ranks"
 
+env PMI_RANK=0 PMI_SIZE=4 "$dro" train $table --out wrong >log 2>&1 && fail "one process as one of four"
+grep -q '^dro: started as one of 4 ranks, but MPI found 1: use srun --mpi=pmix' log || fail "one of four: no such line"
+[ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "one of four: more than one line"
+
 ranks 2 "$dro" eval --weights recover-1/weights.safetensors --data synth:glyphs >log 2>&1 && fail "eval on 2 ranks"
 grep -q 'dro eval runs in one process: leave out mpirun' log || fail "eval on 2 ranks: no such line"
 [ "$(grep -c '^dro' log)" -eq 1 ] || fail "eval on 2 ranks: more than one line"

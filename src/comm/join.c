@@ -150,7 +150,15 @@ dro_status dro_comm_open(dro_context *ctx, dro_comm **comm)
     DRO_TRY(take_engine(ctx, module, &engine));
     DRO_TRY(dro__comm_join(ctx, engine, comm));
     (*comm)->module = module;
-    return DRO_OK;
+    if ((*comm)->size == ranks)
+        return DRO_OK;
+    int found = (*comm)->size;
+    dro_comm_close(*comm);
+    *comm = NULL;
+    return dro__fail(ctx, DRO_ERR_UNSUPPORTED,
+                     "started as one of %d ranks, but MPI found %d: use srun --mpi=pmix, or the "
+                     "mpirun of the MPI that libdro was built with",
+                     ranks, found);
 }
 
 /* ---- life ---- */
