@@ -178,6 +178,7 @@ fault() { # signal, rank, ranks to resume with
     if [ "$3" -eq 1 ]; then set -- "$dro"; else set -- ranks "$3" "$dro"; fi
     "$@" train --resume --out broken >log 2>&1 || fail "resume"
     cmp right/weights.safetensors broken/weights.safetensors || fail "resumed, it ends with other bytes"
+    grep -q 'may differ in the last bits' log && fail "exact=yes, resumed with other ranks: a note that bytes may differ"
 }
 fault KILL 1 4 "its connection closed"
 fault KILL 0 1 "its connection closed"
@@ -220,6 +221,8 @@ wait $starter
 stopped=$(sed -n 's/^dro: stopped after step \([0-9]*\),.*/\1/p' log)
 [ -n "$stopped" ] || fail "interrupted, no line says after which step"
 "$dro" train --resume --max-time 1 --out broken >log 2>&1 || fail "resume after an evaluation"
+grep -q 'made with .* ranks=2 and resumes with .* may differ in the last bits' log ||
+    fail "resumed with another number of ranks: no note that the last bits may differ"
 grep -q "^dro: resuming after step $stopped " log || fail "stopped after step $stopped and resumed after another one"
 
 echo "all passed"

@@ -60,19 +60,36 @@ enum { MACHINE_SIZE = 128 };
 /* Besides the settings, what determines the last bits of a step's results. */
 static void describe_machine(const dro_train *t, char text[MACHINE_SIZE])
 {
-    snprintf(text, MACHINE_SIZE, "backend=%.40s threads=%d instructions=%s", t->ctx->backend->name,
-             t->ctx->threads, dro__cpu_isa_name(dro__cpu_isa()));
+    char ranks[24] = ""; /* those of one process are as in earlier versions */
+    if (dro_comm_size(t->comm) > 1)
+        snprintf(ranks, sizeof ranks, " ranks=%d", dro_comm_size(t->comm));
+    snprintf(text, MACHINE_SIZE, "backend=%.40s threads=%d instructions=%s%s",
+             t->ctx->backend->name, t->ctx->threads, dro__cpu_isa_name(dro__cpu_isa()), ranks);
+}
+
+/* Removes the word that begins so. */
+static void leave_out(char *text, const char *beginning)
+{
+    char *word = strstr(text, beginning);
+    if (word)
+        memmove(word, word + 1 + strcspn(word + 1, " "),
+                strlen(word + 1 + strcspn(word + 1, " ")) + 1);
 }
 
 static void compare_machine(const dro_train *t, const char *saved)
 {
-    char now[MACHINE_SIZE];
+    char now[MACHINE_SIZE], then[MACHINE_SIZE];
     describe_machine(t, now);
-    if (strcmp(saved, now) != 0)
+    snprintf(then, sizeof then, "%s", saved);
+    for (int k = 0; k < 2 && t->set.exact; k++) { /* neither changes anything */
+        leave_out(k ? now : then, " threads=");
+        leave_out(k ? now : then, " ranks=");
+    }
+    if (strcmp(then, now) != 0)
         dro__note(t,
-                  "note: the run was made with %.*s and resumes with %s: its weights may differ "
-                  "in the last bits from those of an uninterrupted run",
-                  MACHINE_SIZE, saved, now);
+                  "note: the run was made with %s and resumes with %s: its weights may differ in "
+                  "the last bits from those of an uninterrupted run",
+                  then, now);
 }
 
 /* Whether the optimiser's state is that of dro__run_anew(), whatever happens to the files that the
