@@ -145,6 +145,11 @@ too_small 2 'batch=1 on 2 ranks.*set batch=2 or more' --batch 1
 ranks 3 "$dro" train $images --set exact=yes --out wrong >log 2>&1 && fail "3 ranks with exact=yes"
 grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes with 3 ranks"
 
+ranks 2 "$dro" train --data csv:-,label=label --out wrong <table.csv >log 2>&1 && fail "a table from a pipe on 2 ranks"
+grep -q '^dro: csv:-,label=label: a table from a pipe: of several ranks only rank 0 has standard input' log ||
+    fail "a table from a pipe: no such line"
+[ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "a table from a pipe: more than one line"
+
 env PMI_RANK=0 PMI_SIZE=4 "$dro" train $table --out wrong >log 2>&1 && fail "one process as one of four"
 grep -q '^dro: started as one of 4 ranks, but MPI found 1: use srun --mpi=pmix' log || fail "one of four: no such line"
 [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "one of four: more than one line"

@@ -280,6 +280,19 @@ dro_status dro__ranks_average(dro_train *t)
 
 enum { LINES_SIZE = 1024 };
 
+/* Every rank reads a table itself. */
+static dro_status check_pipe(const dro_train *t)
+{
+    const char *colon = strchr(t->set.data, ':'), *path = colon ? colon + 1 : t->set.data;
+    bool is_stdin = path[0] == '-' && (path[1] == ',' || path[1] == '\0');
+    if (!is_stdin || t->set.progressive || dro_comm_size(t->comm) == 1)
+        return DRO_OK;
+    return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                     "%s: a table from a pipe: of several ranks only rank 0 has standard input: "
+                     "write it to a file",
+                     t->set.data);
+}
+
 dro_status dro__ranks_begin(dro_train *t, bool resume)
 {
     char text[2 * DRO__TEXT_MAX + LINES_SIZE];
@@ -288,7 +301,8 @@ dro_status dro__ranks_begin(dro_train *t, bool resume)
              "resume=%s\nfolder=%s\nprogressive=%s\nmodel=%s\nexact=%s\ndata=%s\n",
              resume ? "yes" : "no", t->folder ? "yes" : "no", s->progressive ? "yes" : "no",
              *s->model ? s->model : "(by the data)", s->exact ? "yes" : "no", s->data);
-    return dro__comm_same(t->comm, text);
+    DRO_TRY(dro__comm_same(t->comm, text));
+    return check_pipe(t);
 }
 
 /* The processor too, as every rank updates w. */
