@@ -92,7 +92,7 @@ refused() { # text, then a shell command for rank 1
 unstarted() {
     timeout 60 mpirun --oversubscribe -n 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then '"$2"'; else '"$3"'; fi' \
         "$dro" >log 2>&1 && fail "ranks that cannot start: $2, $3"
-    grep -q "^dro: $1" log || fail "no line says: $1"
+    grep -q "^dro: .*$1" log || fail "no line says: $1" # where all fail, rank 1 may have been first
     [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "$1: more than one line"
 }
 train='exec "$0" train --data csv:table.csv,label=label --out refused'
@@ -146,7 +146,7 @@ ranks 3 "$dro" train $images --set exact=yes --out wrong >log 2>&1 && fail "3 ra
 grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes with 3 ranks"
 
 ranks 2 "$dro" train --data csv:-,label=label --out wrong <table.csv >log 2>&1 && fail "a table from a pipe on 2 ranks"
-grep -q '^dro: csv:-,label=label: a table from a pipe: of several ranks only rank 0 has standard input' log ||
+grep -q '^dro: .*csv:-,label=label: a table from a pipe: of several ranks only rank 0 has standard input' log ||
     fail "a table from a pipe: no such line"
 [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "a table from a pipe: more than one line"
 
