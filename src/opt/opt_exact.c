@@ -543,7 +543,7 @@ static dro_status ended(const dro_optimizer *o)
     const state *s = o->extra;
     double tolerance = ((const settings *)o->settings)->tolerance, gap = gap_of(o);
     double slack = dro__objective_slack(&s->objective);
-    char how[128], steps[32], within[64] = "";
+    char how[224], steps[32], within[64] = "";
     snprintf(steps, sizeof steps, "after %llu steps", (unsigned long long)o->run.step);
     if (has_kinks(o) && isfinite(gap))
         snprintf(within, sizeof within, ": F is within %.3g of the minimum", gap);
