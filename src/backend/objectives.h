@@ -33,7 +33,7 @@
 #define DRO__FAR       4.0 /* the most that cvar's threshold should move, in excesses */
 #define DRO__LEAST     1e-4
 #define DRO__TIED      1e3
-#define DRO__LINEAR    5.0 /* how much longer steps of cvar and chi2 may be than those of kl */
+#define DRO__LINEAR    3.0 /* how much longer steps of cvar and chi2 may be than those of kl */
 #define DRO__LEAP      0.2 /* the most that a step changes log lambda */
 
 enum { DRO__BISECTIONS = 60, DRO__NEWTONS = 6 };

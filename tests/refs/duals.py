@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 RATE, WIDE, NARROW, NEAR, FAR = 0.1, 0.2, 0.01, 0.5, 4
-LEAST, LEAP, TIED, LINEAR = 1e-4, 0.2, 1e3, 5
+LEAST, LEAP, TIED, LINEAR = 1e-4, 0.2, 1e3, 3
 
 
 def bisect(f, low, high):
