@@ -21,7 +21,7 @@ struct dro__dual {
     node *nodes;               /* (2 * leaves), root at 1, leaf of block k at leaves + k */
 };
 
-/* One after the last weight of block k. A node's count says the same, but may be a forged one. */
+/* One after the last weight of block k. */
 static int64_t end_of(const dro__dual *t, int64_t k)
 {
     return (k + 1) * BLOCK < t->n ? (k + 1) * BLOCK : t->n;
@@ -214,7 +214,7 @@ int64_t dro__dual_find(const dro__dual *t, double u)
     int64_t i = (k - t->leaves) * BLOCK, last = end_of(t, k - t->leaves) - 1;
     for (double w; i < last && rest >= (w = weight_in(t, &x, i)); i++)
         rest -= w;
-    return i < t->n ? i : t->n - 1;
+    return i;
 }
 
 void dro__dual_project(dro__dual *t, double floor)
@@ -234,10 +234,24 @@ void dro__dual_project(dro__dual *t, double floor)
     }
 }
 
+/* Whether the counts are those of a tree over n weights: other ones lead out of the arrays. */
+static bool valid(const dro__dual *t)
+{
+    bool good = true;
+    for (int64_t k = 2 * t->leaves - 1; k >= 1 && good; k--) {
+        const node *x = &t->nodes[k], *below = k < t->leaves ? &t->nodes[2 * k] : NULL;
+        int64_t block = k - t->leaves, own = end_of(t, block) - block * BLOCK;
+        int64_t count = below ? below[0].count + below[1].count : own > 0 ? own : 0;
+        good = x->count == count && x->low_count >= 0 && x->low_count <= count;
+    }
+    return good;
+}
+
 void dro__dual_archive(dro__dual *t, dro__archive *ar)
 {
     dro__archive_bytes(ar, t->values, (size_t)t->n * sizeof *t->values);
     dro__archive_bytes(ar, t->nodes, (size_t)t->leaves * 2 * sizeof *t->nodes);
+    ar->failed = ar->failed || (ar->mode == DRO__ARCHIVE_LOAD && !valid(t));
 }
 
 double *dro__dual_values(dro__dual *t)
