@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import tempfile
-import warnings
 
 from ._arrays import as_arrays
 from ._lib import (Context, Temporary, Watch, WatchNote, WatchStep, interrupts, lib, path_text,
@@ -210,9 +209,6 @@ def train(data=None, model=None, optimizer=None, out=None, *, test=None, resume=
     same = [name for name in ("lam", "lambda_", "lambda") if settings.get(name) is not None]
     if len(same) > 1:
         raise TypeError(f"{same[0]} and {same[1]} are the same setting: give one of them")
-    if same and settings.get("objective"):
-        warnings.warn(f"{same[0]} is not used: objective={settings['objective']!r} says what is "
-                      "minimised", stacklevel=2)
     kept = None if out is not None else Temporary()
     folder = kept.name if kept else os.fspath(out)
     settings = dict({"model": model, "optimizer": optimizer}, **settings)

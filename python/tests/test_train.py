@@ -132,7 +132,7 @@ def test_integers_that_are_no_classes(table):
 def test_lambda_twice(table):
     with pytest.raises(TypeError, match="lam and lambda_ are the same setting"):
         libdro.train(data=table, lam=1, lambda_=2)
-    with pytest.warns(UserWarning, match="lam is not used: objective='cvar:0.1'"):
+    with pytest.raises(ValueError, match="objective=cvar:0.1 has no lambda: leave out"):
         run_of(table, objective="cvar:0.1", steps=1)
 
 
