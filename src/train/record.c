@@ -7,6 +7,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A checksum of the data; if it is large, of PIECES evenly spread pieces. */
+static uint64_t sum_some(uint64_t sum, const void *data, size_t size)
+{
+    enum { PIECE = 4096, PIECES = 4096 };
+    if (!data || size <= (size_t)PIECE * PIECES)
+        return data ? dro__checksum(sum, data, size) : sum;
+    for (size_t k = 0; k < PIECES; k++)
+        sum = dro__checksum(sum, (const char *)data + (size - PIECE) / (PIECES - 1) * k, PIECE);
+    return sum;
+}
+
+/* Checksum of a split; 0 where it is not in memory (streams, image files). */
+static uint64_t sum_of_examples(const dro__task *task, dro_split split)
+{
+    const dro_data_info *i = &task->info;
+    dro_examples e;
+    uint64_t sum = 0;
+    if (!task->data || i->examples[split] < 0 || dro_data_examples(task->data, split, &e) != DRO_OK)
+        return 0;
+    size_t n = (size_t)e.count, entries = e.starts ? (size_t)e.starts[n] : 0;
+    size_t image = (size_t)i->channels * (size_t)i->height * (size_t)i->width;
+    for (int32_t k = 0; k < i->classes; k++)
+        sum = dro__checksum(sum, i->class_names[k], strlen(i->class_names[k]) + 1);
+    sum = sum_some(sum, e.labels, n * sizeof *e.labels);
+    sum = sum_some(sum, e.targets, n * sizeof *e.targets);
+    sum = sum_some(sum, e.groups, n * sizeof *e.groups);
+    sum = sum_some(sum, e.pixels, n * image);
+    sum = sum_some(sum, e.x, n * i->features * sizeof *e.x);
+    sum = sum_some(sum, e.columns, entries * sizeof *e.columns);
+    return sum_some(sum, e.values, entries * sizeof *e.values);
+}
+
+uint64_t dro__sum_of_split(const dro__task *task, dro_split split)
+{
+    dro_examples e;
+    uint64_t sum = sum_of_examples(task, split);
+    if (sum && dro_data_examples(task->data, split, &e) == DRO_OK)
+        sum = sum_some(sum, e.weights, (size_t)e.count * sizeof *e.weights);
+    if (sum)
+        sum = sum_some(sum, e.starts, ((size_t)e.count + 1) * sizeof *e.starts);
+    return sum;
+}
+
 #if DRO_WITH_JANSSON
 #include <jansson.h>
 
@@ -180,49 +223,6 @@ static void add_lines(json_t *object, char *out, size_t size, size_t *used)
             dro__json_free(shown);
         }
     }
-}
-
-/* A checksum of the data; if it is large, of PIECES evenly spread pieces. */
-static uint64_t sum_some(uint64_t sum, const void *data, size_t size)
-{
-    enum { PIECE = 4096, PIECES = 4096 };
-    if (!data || size <= (size_t)PIECE * PIECES)
-        return data ? dro__checksum(sum, data, size) : sum;
-    for (size_t k = 0; k < PIECES; k++)
-        sum = dro__checksum(sum, (const char *)data + (size - PIECE) / (PIECES - 1) * k, PIECE);
-    return sum;
-}
-
-/* Checksum of a split; 0 where it is not in memory (streams, image files). */
-static uint64_t sum_of_examples(const dro__task *task, dro_split split)
-{
-    const dro_data_info *i = &task->info;
-    dro_examples e;
-    uint64_t sum = 0;
-    if (!task->data || i->examples[split] < 0 || dro_data_examples(task->data, split, &e) != DRO_OK)
-        return 0;
-    size_t n = (size_t)e.count, entries = e.starts ? (size_t)e.starts[n] : 0;
-    size_t image = (size_t)i->channels * (size_t)i->height * (size_t)i->width;
-    for (int32_t k = 0; k < i->classes; k++)
-        sum = dro__checksum(sum, i->class_names[k], strlen(i->class_names[k]) + 1);
-    sum = sum_some(sum, e.labels, n * sizeof *e.labels);
-    sum = sum_some(sum, e.targets, n * sizeof *e.targets);
-    sum = sum_some(sum, e.groups, n * sizeof *e.groups);
-    sum = sum_some(sum, e.pixels, n * image);
-    sum = sum_some(sum, e.x, n * i->features * sizeof *e.x);
-    sum = sum_some(sum, e.columns, entries * sizeof *e.columns);
-    return sum_some(sum, e.values, entries * sizeof *e.values);
-}
-
-uint64_t dro__sum_of_split(const dro__task *task, dro_split split)
-{
-    dro_examples e;
-    uint64_t sum = sum_of_examples(task, split);
-    if (sum && dro_data_examples(task->data, split, &e) == DRO_OK)
-        sum = sum_some(sum, e.weights, (size_t)e.count * sizeof *e.weights);
-    if (sum)
-        sum = sum_some(sum, e.starts, ((size_t)e.count + 1) * sizeof *e.starts);
-    return sum;
 }
 
 /* As text: a number of JSON may lose its last digits. */
