@@ -222,22 +222,30 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
     return rows.backward(((void **)user)[0], w, parts, part_count, coef, grads);
 }
 
+/* That of rows, with another forward. */
+static dro_problem failing(dro_context *ctx, dro_linear *model, void *user[2],
+                           dro_status (*forward)(void *user, const float *w, const dro_batch *parts,
+                                                 int part_count, float *losses))
+{
+    OK(ctx, dro_linear_problem(model, &rows));
+    user[0] = rows.user, user[1] = ctx;
+    return (dro_problem){.size = sizeof(dro_problem),
+                         .user = user,
+                         .dim = D,
+                         .n = N,
+                         .forward = forward,
+                         .backward = backward};
+}
+
 static void test_error_of_one(void **state)
 {
     (void)state;
     dro_context *ctx = check_context("cpu", 1);
     dro_linear *model = make_model(ctx);
-    dro_problem problem;
     dro_spread *spread;
     dro_optimizer *opt;
-    OK(ctx, dro_linear_problem(model, &rows));
-    void *user[2] = {rows.user, ctx};
-    dro_problem mine = {.size = sizeof(dro_problem),
-                        .user = user,
-                        .dim = D,
-                        .n = N,
-                        .forward = fails,
-                        .backward = backward};
+    void *user[2];
+    dro_problem problem, mine = failing(ctx, model, user, fails);
     OK(ctx, dro_comm_problem(comm, ctx, &mine, &spread, &problem));
     OK(ctx, dro_optimizer_create(ctx, "sgd", &problem, &opt));
     check_set(ctx, opt, "batch=30 eta=0.1");
@@ -297,17 +305,10 @@ static void test_alone(void **state)
     alarm(ALONE_SECONDS);
     dro_context *ctx = check_context("cpu", 1);
     dro_linear *model = make_model(ctx);
-    dro_problem problem;
     dro_spread *spread;
     dro_optimizer *opt;
-    OK(ctx, dro_linear_problem(model, &rows));
-    void *user[2] = {rows.user, ctx};
-    dro_problem mine = {.size = sizeof(dro_problem),
-                        .user = user,
-                        .dim = D,
-                        .n = N,
-                        .forward = waits,
-                        .backward = backward};
+    void *user[2];
+    dro_problem problem, mine = failing(ctx, model, user, waits);
     dro__spread_options o = {.together = true};
     OK(ctx, dro__spread_create(comm, ctx, &mine, &o, &spread, &problem));
     OK(ctx, dro_optimizer_create(ctx, "sgd", &problem, &opt));

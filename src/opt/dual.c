@@ -240,8 +240,11 @@ static bool valid(const dro__dual *t)
     bool good = true;
     for (int64_t k = 2 * t->leaves - 1; k >= 1 && good; k--) {
         const node *x = &t->nodes[k], *below = k < t->leaves ? &t->nodes[2 * k] : NULL;
-        int64_t block = k - t->leaves, own = end_of(t, block) - block * BLOCK;
-        int64_t count = below ? below[0].count + below[1].count : own > 0 ? own : 0;
+        int64_t block = k - t->leaves, count = end_of(t, block) - block * BLOCK;
+        if (below)
+            count = below[0].count + below[1].count;
+        else if (count < 0) /* a leaf behind the last block */
+            count = 0;
         good = x->count == count && x->low_count >= 0 && x->low_count <= count;
     }
     return good;

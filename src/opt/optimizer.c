@@ -528,7 +528,7 @@ dro__reached dro__reached_of(const dro_optimizer *o)
         r.lambda = dual ? s->multiplier : s->lambda;
     if (linear)
         r.threshold = s->threshold;
-    double n = (double)o->n, most = o->n < 1 ? HUGE_VAL : kind == DRO__OBJECTIVE_CHI2 ? n : log(n);
+    double n = o->n < 1 ? HUGE_VAL : (double)o->n, most = kind == DRO__OBJECTIVE_CHI2 ? n : log(n);
     if (dual) /* an average over batches can leave what is possible */
         r.radius = fmin(fmax(s->radius, 0), most);
     return r;
@@ -538,9 +538,11 @@ double dro__effective_of(const dro_optimizer *o)
 {
     const dro__scalars *s = &o->s;
     const dro__objective *of = &o->objective;
-    double least = of->kind == DRO__OBJECTIVE_CVAR   ? of->argument
-                   : of->kind == DRO__OBJECTIVE_CHI2 ? 1 / (1 + 2 * of->argument)
-                                                     : 0;
+    double least = 0;
+    if (of->kind == DRO__OBJECTIVE_CVAR)
+        least = of->argument;
+    if (of->kind == DRO__OBJECTIVE_CHI2)
+        least = 1 / (1 + 2 * of->argument);
     bool known = o->cls->robust && s->level == DRO__TILT_EXAMPLE && o->run.step;
     return known ? fmin(fmax(s->effective, least), 1) : s->effective;
 }

@@ -75,10 +75,9 @@ static const candidate *choose(const dro_train *t, const candidate c[2])
     bool lost[2] = {isinf(c[0].value), isinf(c[1].value)};
     if (lost[0] || lost[1]) {
         const candidate *kept = &c[lost[0] && !lost[1]];
+        const char *which = lost[0] ? "the linear model" : "the mlp";
         dro__note(t, "model auto: %s (%s diverged)", kept->model,
-                  lost[0] && lost[1] ? "both models"
-                  : lost[0]          ? "the linear model"
-                                     : "the mlp");
+                  lost[0] && lost[1] ? "both models" : which);
         return kept;
     }
     /* beyond chance: half of the largest standard error of a share of the holdout; 2 % of a loss */

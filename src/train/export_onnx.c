@@ -356,7 +356,7 @@ static dro_status sparse_rows(exporter *e)
     e->graph.failed = e->graph.failed || !w || !b;
     for (size_t k = 0; w && b && k < outputs; k++) {
         const float *from = e->from->rows + (pair ? 0 : k * width);
-        float sign = !pair ? 1.0f : halves ? (float)k - 0.5f : (float)k;
+        float sign = pair ? (float)k - (halves ? 0.5f : 0.0f) : 1.0f;
         for (size_t j = 0; j < features; j++)
             w[k * features + j] = sign * from[j];
         b[k] = (bias ? sign * from[features] : 0.0f) + (halves ? 0.5f : 0.0f);
