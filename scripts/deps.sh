@@ -10,10 +10,11 @@ need() { missing="$missing $1"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 tool() { have "$2" || need "$1"; }                                 # package, command
 library() { pkg-config --exists "$2" 2>/dev/null || package "$1"; } # package, pkg-config name
-package() {
+package() { # of this machine's architecture, or name:architecture
     if have dpkg-query; then
-        case $(dpkg-query -W -f '${db:Status-Status} ' "$1" 2>/dev/null) in
-        *"installed "*) ;;
+        case $1 in *:*) arch=${1#*:} ;; *) arch=$(dpkg --print-architecture) ;; esac
+        case $(dpkg-query -W -f '|${db:Status-Status}:${Architecture}|' "$1" 2>/dev/null) in
+        *"|installed:$arch|"* | *"|installed:all|"*) ;;
         *) need "$1" ;;
         esac
     elif [ "$1" != libc6-dev ]; then
