@@ -145,6 +145,8 @@ has "hint: squares or products of columns explain what the linear model leaves: 
 made product 12000 >rows.csv # more rows than an evaluation of the training set takes
 run 0 train --data rows.csv --label y --threads 2 --optimizer recover --epochs 2 --out rows
 has "hint: squares or products of columns" err
+run 0 train --data linear.csv --label y --threads 2 --set classifier=cosine --epochs 2 --out cosine
+has "recover minimises F" out # lbfgs, the default of linear models, does not take it
 run 0 train --data product.csv --label y --threads 2 --model auto --out auto
 has "model auto: mlp (AUROC on the holdout: linear 0." err
 ! grep -q hint err || fail "a hint at what was done"

@@ -364,10 +364,13 @@ static bool is_stepwise(const char *name)
 static bool is_convex(const dro_train *t)
 {
     static const char *const losses[] = {"cross-entropy", "logit-adjusted", "logistic", "squared"};
-    char loss[64];
+    char loss[64], classifier[64];
     bool linear = !t->task.images && strcmp(t->task.model, "linear") == 0;
     if (!linear || dro_train_get(t, "loss", loss, sizeof loss) != DRO_OK)
         return linear;
+    if (dro_train_get(t, "classifier", classifier, sizeof classifier) == DRO_OK &&
+        strcmp(classifier, "linear") != 0)
+        return false;
     for (size_t k = 0; k < sizeof losses / sizeof losses[0]; k++)
         if (strcmp(losses[k], loss) == 0)
             return true;
