@@ -103,6 +103,16 @@ grep -q "RMSE [0-9.]*, R2" real.html || fail "the list of runs has no RMSE"
 run 1 train --data real.csv --label y --recipe imbalanced --out none
 has "recipes are for classes, the label is a real-valued target" err
 
+# ---- a target that is the same everywhere, small or too large for float's digits to tell its values apart ----
+for value in 5 1700000000000; do
+    awk -v value=$value 'BEGIN { print "a,y"; for (i = 0; i < 60; i++) print i % 7 "," value + i % 3 }' >same.csv
+    [ $value != 5 ] || sed -i '2,$ s/,.*/,5/' same.csv
+    run 0 train --data same.csv,target=real --label y --out same-$value --threads 2
+    run 0 predict --weights same-$value/weights.safetensors --data same.csv,target=real,label=y --out p.csv
+    awk -F, -v value=$value 'NR > 1 { d = $2 / value - 1; wrong += d > 1e-6 || d < -1e-6 } END { exit wrong > 0 }' p.csv ||
+        fail "a target of $value everywhere: $(sed -n 2p p.csv)"
+done
+
 # ---- groups: a table at the end, and in the report ----
 awk 'BEGIN { srand(2); print "a,g,y"
     for (i = 0; i < 300; i++) { a = rand(); print a "," (rand() < 0.3 ? "north" : "south") "," (a > 0.5 ? "p" : "q") } }' >groups.csv

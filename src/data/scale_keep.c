@@ -285,7 +285,7 @@ void dro__unit_learn(const dro__table *t, dro__unit *unit)
     for (int64_t i = 0; t->targets && i < t->n; i++)
         dro__spread_add(&spread, (double)t->targets[i]);
     double scale = dro__spread_scale(&spread);
-    *unit = scale > 0 ? (dro__unit){spread.mean, 1 / scale, 0} : (dro__unit){0, 1, 0};
+    *unit = (dro__unit){spread.mean, scale > 0 ? 1 / scale : 1, 0};
     for (int64_t i = 0; scale > 0 && i < t->n; i++)
         unit->fourth += pow(((double)t->targets[i] - spread.mean) * scale, 4) / (double)t->n;
 }
