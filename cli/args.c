@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 256, MAX_SETTINGS = 200, MAX_WORDS = 4096, MAX_GIVEN = 256 };
+enum { MAX_OPTIONS = 256, MAX_SETTINGS = 200, MAX_GIVEN = 256 };
 
 struct cli_args {
     const cli_command *command;
     const char *values[MAX_OPTIONS]; /* as given, "" for a flag, NULL: not given */
-    const char *words[MAX_WORDS];
+    char **words;                    /* (word_count) the beginning of argv */
     int word_count;
     struct { /* every option as it came, for those that may come again */
         int index;
@@ -345,9 +345,7 @@ static int parse(cli_args *args, int argc, char **argv)
             if (status)
                 return status;
         } else {
-            if (args->word_count == MAX_WORDS)
-                return cli_usage("%s: more than %d words", args->command->name, MAX_WORDS);
-            args->words[args->word_count++] = argv[i];
+            args->words[args->word_count++] = argv[i]; /* never beyond i */
         }
     }
     return args->help ? 0 : check_words(args);
@@ -375,7 +373,7 @@ static int refuse_instructions(const cli_command *command)
 
 int cli_run(const cli_command *command, int argc, char **argv)
 {
-    cli_args args = {.command = command};
+    cli_args args = {.command = command, .words = argv};
     int status = parse(&args, argc, argv);
     if (args.help) {
         cli_help(stdout, command);

@@ -3,6 +3,7 @@
 #include "train.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -287,10 +288,17 @@ static int write_list(const cli_args *args)
     if (!file)
         return cli_fail("cannot write a temporary file in /tmp");
     for (int i = 0; cli_word(args, i); i++) {
-        char *real = realpath(cli_word(args, i), NULL);
-        if (!real) {
+        const char *word = cli_word(args, i);
+        char *real = realpath(word, NULL);
+        bool broken = real && strchr(real, '\n');
+        if (!real || broken) {
             fclose(file);
-            return cli_fail("%s: there is no such image", cli_word(args, i));
+            free(real);
+            if (strcmp(word, "-") == 0)
+                return cli_fail("-: expected the file of an image, not standard input");
+            return cli_fail(broken ? "%s: rename it: no line break may be in an image's path"
+                                   : "%s: there is no such image",
+                            word);
         }
         fprintf(file, "%s 0\n", real + 1); /* below root=/ */
         bool folder = stat(real, &about) == 0 && S_ISDIR(about.st_mode);
@@ -379,6 +387,6 @@ const cli_command cmd_predict = {
         "data, even if the loss or the tilt gives all classes the same weight. --prior selects\n"
         "another prior; the predicted class is then the most probable one under it.",
     .options = options,
-    .most = 4096,
+    .most = INT_MAX,
     .run = run,
 };

@@ -233,6 +233,18 @@ grep -q "^train  *accuracy" out || fail "eval: --split train is not called so"
 run 0 eval --weights whole/weights.safetensors --data csv:table.csv,test=order.csv
 grep -q "^test  *accuracy" out || fail "eval: a test part is not called so"
 
+# ---- images by name: any number of them ----
+run 0 train --data synth:glyphs,n=60,test=8,size=12,classes=3 --steps 2 --batch 10 --out glyphs --threads 1
+awk 'BEGIN { print "P3 12 12 255"; for (i = 0; i < 144; i++) print i, 255 - i, 7 }' >glyph.ppm
+run 0 predict --weights glyphs/weights.safetensors $(yes glyph.ppm | head -n 5000) --out p.csv
+[ "$(wc -l <p.csv)" = 5001 ] || fail "$(wc -l <p.csv) lines for 5000 images"
+run 1 predict --weights glyphs/weights.safetensors -
+has "-: expected the file of an image, not standard input" err
+odd=$(printf 'odd\nname.ppm')
+cp glyph.ppm "$odd"
+run 1 predict --weights glyphs/weights.safetensors glyph.ppm "$odd"
+has 'odd\x0aname.ppm: rename it: no line break may be in an image' err
+
 # ---- the wrong way round ----
 run 2 predict --weights whole/weights.safetensors row.csv
 has "row.csv is no image: expected --data csv:row.csv" err
