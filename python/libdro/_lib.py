@@ -411,6 +411,8 @@ def setting_name(name):
 
 
 def setting_text(value):
+    if hasattr(value, "detach"):  # a torch tensor
+        value = value.tolist()
     if isinstance(value, (bool, np.bool_)):
         return b"yes" if value else b"no"
     if isinstance(value, (list, tuple, np.ndarray)):

@@ -24,7 +24,7 @@ from ._optimizer import Guard, Optimizer
 NumberError = ERRORS[-7]
 
 _SCALE_MOST = 2.0 ** 16  # of gradients, on their way through fp16
-_TILT_BATCH = 1 << 16  # most examples of a batch for another objective than kl
+_TILT_BATCH = 1 << 20  # most examples of a batch for another objective than kl
 _GROUPS_MOST = 1 << 20  # where count is not given
 
 
@@ -40,7 +40,11 @@ def _checked(losses):
 
 def _labels(labels, count, device):
     """One integer per example."""
-    labels = torch.as_tensor(labels, device=device)
+    try:
+        labels = torch.as_tensor(labels, device=device)
+    except (ValueError, TypeError):
+        raise ValueError(f"labels do not hold integers: expected {count} from 0 on, as "
+                         "numpy.unique(labels, return_inverse=True)[1] gives them") from None
     if labels.shape != (count,) or labels.is_floating_point() or labels.is_complex():
         raise ValueError(f"labels have shape {tuple(labels.shape)} and type {labels.dtype}: "
                          f"expected integers of shape {(count,)}")
@@ -48,8 +52,8 @@ def _labels(labels, count, device):
 
 
 def _above_zero(name, value, most=math.inf):
-    if not isinstance(value, numbers.Real) and not isinstance(value, torch.Tensor) or \
-            not 0 < value <= most:
+    one = isinstance(value, torch.Tensor) and value.numel() == 1
+    if not (one or isinstance(value, numbers.Real)) or not 0 < value <= most:
         raise ValueError(f"{name} is {value!r}: expected a number above 0" +
                          ("" if most == math.inf else f", at most {most:g}"))
     return value
@@ -136,9 +140,11 @@ class Tilt(torch.nn.Module):
 
     @property
     def objective(self):
-        """The running F."""
-        return torch.tensor(self._steps.info()["objective"]) if self._spec else \
-            self.lam * self.log_u
+        """The running F; NaN before the first batch."""
+        if not self._spec:
+            return self.lam * self.log_u
+        info = self._steps.info()
+        return torch.tensor(info["objective"] if info["step"] else math.nan)
 
     def forward(self, losses, labels=None):
         """losses: one per example, (n,). labels: integers, for classes or groups. Returns the
@@ -226,6 +232,9 @@ class Tilt(torch.nn.Module):
 
     @torch.compiler.disable
     def _weigh_by_library(self, losses, labels):
+        if len(losses) > _TILT_BATCH:
+            raise ValueError(f"a batch of {len(losses)} losses: objective={self._spec!r} takes at "
+                             f"most {_TILT_BATCH}, of all processes together; split the batch")
         device = _device_of_steps([losses])
         if self._steps.device != device:
             self._start(device)
@@ -350,8 +359,8 @@ class Recover(torch.optim.Optimizer):
 
     A batch with a loss that is not finite raises NumberError and leaves all as it was. Weights that
     were changed elsewhere are taken as they are, and the estimator starts afresh. Gradients are
-    scaled by a power of two on their way, for fp16. zero_grad() is not needed: gradients in p.grad
-    are left as they are. objective is the running F.
+    scaled by a power of two on their way, for fp16: use no GradScaler. zero_grad() is not needed:
+    gradients in p.grad are left as they are. objective is the running F.
 
     With parameters on a GPU the state is there too, and a step copies nothing to the host and does
     not wait. So a step with a number that is not finite, which changes nothing, is reported by a
@@ -366,8 +375,10 @@ class Recover(torch.optim.Optimizer):
         if (lam is None) == (not settings.get("objective")):
             raise ValueError("give lam, or another objective: Recover(model, lr=0.5, lam=20) or "
                              'Recover(model, lr=0.5, objective="cvar:0.1")')
-        if "eta" in settings:
-            raise TypeError("eta is called lr here: Recover(model, lr=0.5, lam=20)")
+        for name, here, example in (("eta", "lr", "lr=0.5"),
+                                    ("over", "tilt", 'lr=0.5, tilt="class", classes=2')):
+            if name in settings:
+                raise TypeError(f"{name} is called {here} here: Recover(model, {example}, lam=20)")
         if settings.get("form", "two-point") != "two-point":
             raise ValueError(f"form is {settings['form']!r}: expected \"two-point\", which it "
                              "always is")
@@ -517,6 +528,9 @@ class Recover(torch.optim.Optimizer):
             for p in self._params:
                 p.grad = None
             batch.backward(coef[batch.mine] * (self._loss_scale * _processes()))
+            for p in self._params:
+                if p.grad is not None and p.grad.is_sparse:
+                    p.grad = p.grad.to_dense()
             found = [p.grad for p in self._params if p.grad is not None]
             if not found:
                 raise ValueError(_NOT_OF_THE_MODEL)
@@ -787,6 +801,7 @@ class _Batch:
 
     def __init__(self, owner, pieces):
         self._pieces, self._first, self._buffers = pieces, True, owner._buffers
+        self._count = None  # losses of this process
         devices = {p.device for p in owner._params if p.is_cuda}
         self._random = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
 
@@ -806,7 +821,12 @@ class _Batch:
         with torch.set_grad_enabled(len(self._pieces) == 1):
             self._graph = [_checked(piece()) for piece in self._pieces]
         own = [part.detach().float() for part in self._graph]
-        self.losses, self.mine = _gathered(own[0] if len(own) == 1 else torch.cat(own))
+        own = own[0] if len(own) == 1 else torch.cat(own)
+        before, self._count = self._count, len(own)
+        self.losses, self.mine = _gathered(own)
+        if before not in (None, len(own)):
+            raise ValueError(f"the closure gave {before} losses, then {len(own)} in the same step: "
+                             "draw the batch before the step, not in the closure")
 
     def backward(self, coef):
         if len(self._pieces) == 1:

@@ -182,6 +182,7 @@ def test_eval_and_not_finite():
 
 
 def test_bounds():
+    assert torch.isfinite(Tilt(objective="cvar:0.1")(torch.rand(1 << 20)))
     tilt = Tilt(0.01)
     tilt(torch.zeros(4))
     loss = tilt(torch.full((4,), 100.0))  # exponents of 10,000
@@ -227,10 +228,15 @@ def test_misuse():
             Tilt(1, "class", count=count)(torch.rand(3), torch.tensor([0, -1, 2]))
         with pytest.raises(ValueError, match="labels have 1000000000: expected 0 to"):
             Tilt(1, "class", count=count)(torch.rand(3), torch.tensor([0, 10**9, 2]))
+    with pytest.raises(ValueError, match="labels do not hold integers: expected 3 from 0 on"):
+        Tilt(1, "class")(torch.rand(3), ["a", "b", "a"])
+    with pytest.raises(ValueError, match="takes at most 1048576"):
+        Tilt(objective="cvar:0.1")(torch.rand((1 << 20) + 1))
     with pytest.raises(ValueError, match="type torch.int64: expected floating point"):
         Tilt(1)(torch.arange(3))
     for name, value in (("lam", "2"), ("cap", float("nan")), ("cap", -1), ("heaviest", -1),
-                        ("gamma", None), ("count", 0), ("count", 2.5)):
+                        ("gamma", None), ("count", 0), ("count", 2.5),
+                        ("lam", torch.ones(2))):
         with pytest.raises(ValueError, match=f"{name} is"):
             Tilt(**{"lam": 1, name: value})
 
@@ -239,6 +245,7 @@ def test_misuse():
 def test_copies(settings):
     """A copy has the estimate and a life of its own."""
     tilt, losses = Tilt(**settings), torch.rand(8)
+    assert torch.isnan(tilt.objective)
     tilt(losses + 1)
     for other in (copy.deepcopy(tilt), pickle.loads(pickle.dumps(tilt))):
         assert other.objective.item() == tilt.objective.item()

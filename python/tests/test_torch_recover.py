@@ -268,6 +268,20 @@ def test_clipping():
     assert len(seen) == 5 and min(seen) > 0.02 and moved < 0.1 * 0.04
 
 
+def test_sparse_gradients():
+    """Of an embedding, as with dense ones; clipped as well."""
+    paths = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(20, 4, sparse=sparse)
+        opt = Recover(table, lr=0.1, lam=2,
+                      clip=lambda p: torch.nn.utils.clip_grad_norm_(p, 0.5))
+        for step in range(3):
+            opt.step(lambda: (table(batch(step) % 20) - 1).square().sum(1))
+        paths.append(table.weight.detach().clone())
+    assert torch.equal(*paths)
+
+
 def test_half_precision():
     """fp16: gradients that it cannot hold without a scale; and a scale that is too large is
     lowered."""
@@ -413,6 +427,9 @@ def test_misuse():
         opt.step(lambda: 1 / 0)
     with pytest.raises(ValueError, match="give batch=64"):
         opt.step(lambda: losses_of(model, batch(1, 64)))
+    batches = iter([batch(1), batch(1, 20)])
+    with pytest.raises(ValueError, match="gave 32 losses, then 20 in the same step: draw"):
+        opt.step(lambda: losses_of(model, next(batches)))
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
     opt.step(lambda: losses_of(model, batch(1)))
     with pytest.raises(ValueError, match="do not depend on the parameters"):
@@ -439,6 +456,11 @@ def test_misuse_of_settings():
             Recover(network(), lr=0.1, **settings)
     with pytest.raises(TypeError, match="eta is called lr"):
         Recover(network(), lr=0.1, lam=2, eta=0.1)
+    with pytest.raises(TypeError, match="over is called tilt here"):
+        Recover(network(), lr=0.1, lam=2, over="class")
+    with pytest.raises(libdro.RangeError, match="lambda=-1.0: expected"):
+        Recover(network(), lr=0.1, lam=torch.tensor(-1.0)).step(
+            lambda: losses_of(network(), batch(0)))
     with pytest.raises(ValueError, match='expected "two-point"'):
         Recover(network(), lr=0.1, lam=2, form="exact")
     with pytest.raises(TypeError, match="clip is 1.0: expected a function"):
