@@ -21,6 +21,7 @@ from ._stream import Stream
 from ._train import train
 
 _EXACT = ("lbfgs", "newton")
+_DENSE_MOST = 4096  # columns of sparse rows that the library makes dense
 _BATCH = 16  # rows of a step; fewer learn faster from each row, and cost more calls
 
 _PARAMETERS = """
@@ -32,7 +33,7 @@ _PARAMETERS = """
         library's rule, which is gentle.
     over: "example", "class", "group" (give fit the groups) or "none" (the mean loss).
     alpha: strength of the l2 regulariser, which is on the intercept too; None: the library's rule,
-        a constant over the number of examples.
+        a constant over the number of examples, or over the sum of their weights if that is larger.
     solver: None: the exact minimum of a linear model (lbfgs), recover for a network. "newton", or
         any optimiser of the library.
     max_iter: most iterations of an exact solver, or steps of the others; None: the library's rule.
@@ -81,13 +82,16 @@ class _Estimator(BaseEstimator):
         X, y = self._checked(X, y, reset=True)
         weights = _weights(sample_weight, X)
         y = self._encode_first(y, weights)
-        X, y, groups, weights = _merged(X, y, self._groups(groups, X, first=True), weights)
+        groups = self._groups(groups, X, first=True)
+        total = X.shape[0] if weights is None else float(weights.sum())
+        X, y, groups, weights = _merged(X, y, groups, weights)
         arrays = Arrays(X, y, groups=groups, weights=weights, options="scale=none",
                         classes=None if self._real else np.arange(len(self.classes_)))
         exact = "lbfgs" if self.model == "linear" else "recover"
         settings = dict(model=self.model, optimizer=self.solver or exact, steps=self.max_iter,
                         eval_train="no", eval_every=10**6, seed=self._seed(),
-                        threads=self._threads(), progress=False, **self._objective())
+                        threads=self._threads(), progress=False, **self._objective(),
+                        **self._strength(X, total))
         run = train(data=arrays, **dict(settings, **self._more_settings()))
         self._warn(run)
         about = read_header(run.weights)[0]
@@ -101,6 +105,8 @@ class _Estimator(BaseEstimator):
     def _more_settings(self):
         if not isinstance(self.settings, (dict, type(None))):
             raise TypeError(f"settings is {self.settings!r}: expected a dictionary")
+        if "data" in (self.settings or ()):
+            raise ValueError("settings has data: give it to fit(X, y)")
         return self.settings or {}
 
     @staticmethod
@@ -116,10 +122,29 @@ class _Estimator(BaseEstimator):
         if self.objective and self.lam is not None:
             raise ValueError(f"lam={self.lam} is not used with objective={self.objective!r}: give "
                              "one of them")
-        chosen = dict(lam=self.lam, tilt=self.over, objective=self.objective)
+        chosen = dict(lam=self._gentle() if self.lam is None else self.lam, tilt=self.over,
+                      objective=self.objective)
         if self.alpha is not None:
             chosen.update(reg="l2", reg_strength=self.alpha)
         return chosen
+
+    def _gentle(self):
+        """The library's rule for lam where the library does not see what the rule needs."""
+        return None
+
+    def _strength(self, X, total):
+        """The library's rule for reg_strength, a prior worth one example or ten, counts the rows of
+        X, which are all different. Here equal examples count each, a weight of 2 as two."""
+        given = self.alpha is not None or not {"reg", "reg_strength"}.isdisjoint(
+            self._more_settings())
+        if given or self.model == "auto" or total <= X.shape[0]:
+            return {}
+        worth = 1
+        if self.model != "linear":
+            worth = 10
+        elif not self._real and len(self.classes_) == 2 and not _is_wide(X):
+            worth = 2  # two outputs share the margin
+        return dict(reg="l2", reg_strength=worth / total)
 
     def _checked(self, X, y, reset):
         return validate_data(self, X, y, reset=reset, accept_sparse="csr", dtype=np.float32,
@@ -155,6 +180,8 @@ class _Estimator(BaseEstimator):
 
     def _threads(self):
         jobs = 1 if self.n_jobs is None else self.n_jobs
+        if not isinstance(jobs, (int, np.integer)):
+            raise TypeError(f"n_jobs is {jobs!r}: expected a whole number or None")
         return 0 if jobs < 0 else max(1, jobs)
 
     # ---- a stream ----
@@ -202,8 +229,8 @@ class _Estimator(BaseEstimator):
         solver = "recover" if self.solver is None or self.solver in _EXACT else self.solver
         settings = dict(optimizer=solver, batch=_BATCH, eta=0.004 if hidden else self._step(X),
                         eta_schedule="auto", **self._objective())
-        if settings["lam"] is None:  # the library's rule for tables
-            settings["lam"] = 10 if self._real else 20 * np.log(len(self.classes_))
+        if settings["lam"] is None and not self._real:  # the library's rule for tables
+            settings["lam"] = 50 * np.log(len(self.classes_))
         if solver == "recover":
             settings.update(form="two-point", precondition="rms")
         if solver in ("sgd", "adamw"):
@@ -403,7 +430,14 @@ class DRORegressor(RegressorMixin, _Estimator):
         if not np.isfinite(deviation):
             raise ValueError("y has values that are too large: divide it by a constant")
         self._scale = deviation if deviation > 0 else 1.0
+        self._fourth = float(np.average(((y - self._centre) / self._scale) ** 4, weights=weights))
         return self._encode(y)
+
+    def _gentle(self):
+        given = {"lam", "lambda", "lambda_", "objective"}.intersection(self._more_settings())
+        if given or self.objective or self.over == "none":
+            return None
+        return max(25.0, 12.5 * (self._fourth - 1))  # larger where the tail of y is heavy
 
     def _encode(self, y):
         return np.ascontiguousarray((y - self._centre) / self._scale, dtype=np.float32)
@@ -426,6 +460,11 @@ class DRORegressor(RegressorMixin, _Estimator):
     def predict(self, X):
         """The target of every example, (examples,)."""
         return self._outputs(X)[:, 0]
+
+
+def _is_wide(X):
+    """Whether the library keeps X sparse; two classes then have one output."""
+    return is_sparse(X) and X.shape[1] > _DENSE_MOST
 
 
 def _weights(sample_weight, X):

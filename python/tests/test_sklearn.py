@@ -66,6 +66,35 @@ def test_large_lambda_is_least_squares(table):
     assert mine.score(X, y) > 0.999 and mine.coef_.shape == (3,)
 
 
+def test_regularised_as_the_rows_are_many():
+    """Merged into a few, they are as hard to move."""
+    X = np.random.default_rng(0).integers(0, 2, size=(2000, 3)).astype(float)
+    z = X @ [2.0, -1.0, 0.5] - 1
+    y = (np.random.default_rng(1).random(2000) < 1 / (1 + np.exp(-z))).astype(int)
+    expected = LogisticRegression().fit(X, y).predict_proba(X)
+    assert np.abs(DROClassifier(lam=1e6).fit(X, y).predict_proba(X) - expected).max() < 5e-3
+    real = DRORegressor(lam=1e6).fit(X, z)
+    assert np.abs(real.predict(X) - Ridge().fit(X, z).predict(X)).max() < 5e-3 * z.std()
+    once = np.random.default_rng(2).normal(size=(50, 3))  # the library's rule, continued
+    labels = (once[:, 0] > 0).astype(int)
+    again = np.tile(once, (2, 1)), np.tile(labels, 2)
+    for model in ("linear", "mlp:4"):
+        mine = DROClassifier(model, random_state=0).fit(*again)
+        strength = (2 if model == "linear" else 10) / 100
+        same = DROClassifier(model, random_state=0, alpha=strength).fit(*again)
+        assert (mine.predict_proba(once) == same.predict_proba(once)).all()
+
+
+def test_lambda_is_the_librarys(table):
+    """Of targets with a heavy tail, and of a mean that is not 0."""
+    X, rng = table[0], np.random.default_rng(0)
+    for y in (rng.normal(size=400), 7 + np.exp(2 * rng.normal(size=400))):
+        expected = libdro.train(data=(X, y), model="linear").result["lambda"]
+        assert DRORegressor().fit(X, y).result_["lambda"] == pytest.approx(expected, rel=1e-4)
+    assert expected > 100
+    assert DRORegressor(settings={"lambda": 3}).fit(X, y).result_["lambda"] == 3
+
+
 def test_tilt_lowers_the_worst_loss(table):
     X, y = table
     number = (y == "b").astype(int)
@@ -154,6 +183,10 @@ def test_misuse(table):
                     getattr(estimator(model), call)(X, target, *more)
         with pytest.raises(TypeError, match="settings is 'eta=1'"):
             estimator(settings="eta=1").fit(X, target)
+        with pytest.raises(ValueError, match="settings has data"):
+            estimator(settings={"data": "csv:x"}).fit(X, target)
+        with pytest.raises(TypeError, match="n_jobs is '2'"):
+            estimator(n_jobs="2").fit(X, target)
     with pytest.raises(ValueError, match="lbfgs: lambda=0"):
         DROClassifier(lam=0).fit(X, y)
     for prior in ("x", [1, 0], [1, 1, 1]):
