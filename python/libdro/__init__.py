@@ -4,20 +4,23 @@
     libdro.load("run").predict(X)
     libdro.minimize(forward, backward, w0, n, lam=0.1)      # a loss and a gradient of one's own
     libdro.sklearn.DROClassifier, libdro.torch.Tilt          # imported when they are asked for"""
+from typing import Any
+
 from ._arrays import Arrays
 from ._lib import ERRORS, HOLDOUT, TEST, TRAIN, DroError, lib as _library
 from ._minimize import Minimum, minimize
 from ._model import Model, load
 from ._train import Run, train
 
-__version__ = _library.dro_version().decode()
+__version__: str = _library.dro_version().decode()
 globals().update({kind.__name__: kind for kind in ERRORS.values()})
 
 __all__ = ["Arrays", "DroError", "HOLDOUT", "Minimum", "Model", "Run", "TEST", "TRAIN", "load",
-           "minimize", "train"] + [kind.__name__ for kind in ERRORS.values()]
+           "minimize", "train"]
+__all__.extend(kind.__name__ for kind in ERRORS.values())
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in ("sklearn", "torch"):
         import importlib
         return importlib.import_module("." + name, __name__)

@@ -1,8 +1,11 @@
 """Tables and images in memory as data of the library."""
+from __future__ import annotations
+
 import ctypes as c
 import os
 import re
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -261,7 +264,8 @@ class Arrays:
     temporary CSV file. Text, booleans and categories become one-hot. Numbers, dates and missing
     values are treated as in any CSV file, and options may be those of csv ("drop=COLUMN")."""
 
-    def __init__(self, X, y, groups=None, weights=None, options="", classes=None):
+    def __init__(self, X: Any, y: Any, groups: Any = None, weights: Any = None,
+                 options: str = "", classes: Any = None) -> None:
         self.table, self.features = X if is_table(X) else None, _features(X)
         self.X = self._not_numbers = None
         try:

@@ -1,9 +1,15 @@
 """One's own loss and gradient in NumPy, minimised by the library's optimisers."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
 import numpy as np
 
 from ._lib import ERR_END, Backward, Context, Forward, Labels, Problem
 from ._optimizer import Guard, Optimizer
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 _MEMBERS_MOST = 1 << 24
 
@@ -11,7 +17,7 @@ _MEMBERS_MOST = 1 << 24
 class Minimum:
     """`w`, the weights (float32), and `info`, a dictionary of what the optimiser saw last."""
 
-    def __init__(self, w, info):
+    def __init__(self, w: NDArray[np.float32], info: dict[str, Any]) -> None:
         self.w, self.info = w, info
 
     def __repr__(self):
@@ -84,8 +90,12 @@ def _count(name, value):
     return int(value)
 
 
-def minimize(forward, backward, w0, n, optimizer="recover", *, steps=1000, classes=None,
-             groups=None, callback=None, backend="auto", threads=0, **settings):
+def minimize(forward: Callable[[NDArray[Any], NDArray[Any]], ArrayLike],
+             backward: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], ArrayLike],
+             w0: ArrayLike, n: int, optimizer: str = "recover", *, steps: int = 1000,
+             classes: ArrayLike | None = None, groups: ArrayLike | None = None,
+             callback: Callable[[dict[str, Any]], object] | None = None, backend: str = "auto",
+             threads: int = 0, **settings: Any) -> Minimum:
     """Minimises lambda log E exp(loss/lambda) + r(w) over n examples of one's own.
 
     forward(w, ids) gives the losses of these examples, (len(ids),); backward(w, ids, coef) the

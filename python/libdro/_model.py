@@ -1,9 +1,12 @@
 """A trained model: a weights file that a run has written."""
+from __future__ import annotations
+
 import contextlib
 import ctypes as c
 import json
 import os
 import struct
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -12,6 +15,9 @@ from ._arrays import Arrays, as_numpy, as_rows, as_target, class_texts, in_order
 from ._lib import (HOLDOUT, TEST, TRAIN, Context, Explanation, Temporary, lib, path_text,
                    pointer, raise_status, text)
 from ._table import as_booleans, columns_as_texts, csv_spec, is_table, write_csv
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _HEADER_MOST = 100_000_000  # bytes, as the format has it
 
@@ -41,7 +47,7 @@ def read_tensor(path, name):
         return np.frombuffer(file.read(end - first), dtype="<f4").reshape(about["shape"])
 
 
-def load(path):
+def load(path: str | os.PathLike[str]) -> Model:
     """The model of a weights file, or of the folder of a run."""
     path = os.fspath(path)
     return Model(os.path.join(path, "weights.safetensors") if os.path.isdir(path) else path)
@@ -55,18 +61,21 @@ class Model:
     with text, categories or missing values, takes tables as well: it finds the columns by name and
     encodes them as in training. A pickled model contains its weights."""
 
-    def __init__(self, path, classes=None, backend="auto", threads=0):
+    def __init__(self, path: str, classes: Any = None, backend: str = "auto",
+                 threads: int = 0) -> None:
         self.path, self._backend, self._threads = path, backend, threads
-        self._kept = None  # the temporary folder that the file is in
+        self._kept: Any = None  # the temporary folder that the file is in
         about = read_header(path)[0].get("__metadata__", {})
         if "dro.model" not in about:
             raise_status(-8, f"{path}: these weights were not written by a run of libdro")
-        self.name = about["dro.model"]
+        self.name: str = about["dro.model"]
         self._names = _names(path, about.get("dro.classes", "[]"))
         self._label = _csv_label(about.get("dro.encoding", ""))
         self._booleans = _csv_booleans(about.get("dro.encoding", ""))
-        self.features = _names(path, about["dro.features"]) if "dro.features" in about else None
-        self.classes = _values(self._names) if classes is None else np.asarray(classes)
+        self.features: list[str] | None = \
+            _names(path, about["dro.features"]) if "dro.features" in about else None
+        self.classes: NDArray[Any] | None = \
+            _values(self._names) if classes is None else np.asarray(classes)
         if classes is not None and self._label is not None:
             place = {name: k for k, name in enumerate(class_texts(classes))}
             self.classes = self.classes[[place[name] for name in self._names]]
@@ -139,23 +148,24 @@ class Model:
                                                         pointer(shares)))
             return shares
 
-    def logits(self, X, split=None):
+    def logits(self, X: Any, split: int | None = None) -> NDArray[Any]:
         """(examples, classes). split of a SPEC: libdro.TRAIN, TEST or HOLDOUT; None: its test data
         where it has some."""
         return self._run(X, split, False)
 
-    def predict(self, X, split=None):
+    def predict(self, X: Any, split: int | None = None) -> NDArray[Any]:
         """The class with the largest output, or the real-valued output, of every example."""
         logits = self.logits(X, split)
         return logits[:, 0] if self.classes is None else self.classes[logits.argmax(axis=1)]
 
-    def predict_proba(self, X, split=None):
+    def predict_proba(self, X: Any, split: int | None = None) -> NDArray[Any]:
         """The classes' probabilities, (examples, classes), with the prior of the training data."""
         if self.classes is None:
             raise ValueError("this model has a real-valued output and no probabilities")
         return self._run(X, split, True)
 
-    def explain(self, data, objective, over="example", split=None):
+    def explain(self, data: Any, objective: str, over: str = "example",
+                split: int | None = None) -> dict[str, Any]:
         """What the model finds hard: the worst-case distribution of an objective over the examples.
 
         data: (X, y), Arrays or a SPEC. objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA",

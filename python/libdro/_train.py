@@ -1,4 +1,6 @@
 """Training: settings become a run, a run becomes a Run."""
+from __future__ import annotations
+
 import contextlib
 import ctypes as c
 import html
@@ -7,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+from typing import Any, Callable
 
 from ._arrays import as_arrays
 from ._lib import (Context, Temporary, Watch, WatchNote, WatchStep, interrupts, lib, path_text,
@@ -19,14 +22,14 @@ _ENDS = ("not ended", "done", "patience", "time", "interrupted", "diverged")
 class Report:
     """A page about runs: `html` is its text; save() writes it; a notebook shows it."""
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         self.html = text
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.html)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return ('<iframe style="width: 100%; height: 40em; border: 0" '
                 f'srcdoc="{html.escape(self.html)}"></iframe>')
 
@@ -36,19 +39,21 @@ class Run:
     evaluation), `notes` (lines that the library wrote on the way), `ended` and `folder`. close()
     removes a temporary folder; `with train(...) as run:` closes it."""
 
-    def __init__(self, folder, ended="done", notes=(), classes=None):
-        self.folder, self.ended, self.notes, self._classes = folder, ended, list(notes), classes
-        self._kept = None  # the temporary folder, which goes when the Run does
+    def __init__(self, folder: str, ended: str = "done", notes: Any = (),
+                 classes: Any = None) -> None:
+        self.folder, self.ended, self._classes = folder, ended, classes
+        self.notes: list[str] = list(notes)
+        self._kept: Any = None  # the temporary folder, which goes when the Run does
         self._closed = False
 
-    def close(self):
+    def close(self) -> None:
         """Removes the folder if it is temporary; a model that was taken keeps it."""
         self._closed, self._kept = True, None
 
-    def __enter__(self):
+    def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _path(self, name):
@@ -62,17 +67,17 @@ class Run:
             return json.load(file)
 
     @property
-    def result(self):
+    def result(self) -> dict[str, Any]:
         """The final figures (result.json)."""
         return self._json("result.json")
 
     @property
-    def config(self):
+    def config(self) -> dict[str, Any]:
         """All settings (config.json)."""
         return self._json("config.json")
 
     @property
-    def metrics(self):
+    def metrics(self) -> Any:
         """A pandas DataFrame with columns like "test.accuracy"; without pandas a list of
         dictionaries."""
         with open(self._path("metrics.jsonl"), encoding="utf-8") as file:
@@ -84,18 +89,18 @@ class Run:
         return pandas.json_normalize(rows)
 
     @property
-    def weights(self):
+    def weights(self) -> str:
         """The path of the weights file."""
         return self._path("weights.safetensors")
 
     @property
-    def model(self):
+    def model(self) -> Model:
         """The trained model, as libdro.load() gives it."""
         model = Model(self.weights, classes=self._classes)
         model._kept = self._kept
         return model
 
-    def report(self):
+    def report(self) -> Report:
         """A page with the figures and plots of the run; the last expression of a notebook's cell
         shows it."""
         with Context("ref", 1) as ctx, tempfile.TemporaryDirectory(prefix="libdro-") as folder:
@@ -200,8 +205,10 @@ def _tables(folder):
                 os.rmdir(os.path.dirname(place))  # empty: there was no run
 
 
-def train(data=None, model=None, optimizer=None, out=None, *, test=None, resume=False,
-          progress=True, backend="auto", threads=0, **settings):
+def train(data: Any = None, model: str | None = None, optimizer: str | None = None,
+          out: str | os.PathLike[str] | None = None, *, test: Any = None, resume: bool = False,
+          progress: bool | Callable[[dict[str, Any]], object] = True, backend: str = "auto",
+          threads: int = 0, **settings: Any) -> Run:
     if resume and out is None:
         raise ValueError("resume=True needs the folder of the run: out=FOLDER")
     if "label" in settings:

@@ -3,8 +3,11 @@
     DROClassifier(lam=1).fit(X, y)                       # the exact minimum of a linear model
     DROClassifier(over="group").fit(X, y, groups=g)      # all groups matter alike
     DRORegressor(model="mlp").fit(X, y)"""
+from __future__ import annotations
+
 import json
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -19,6 +22,10 @@ from ._lib import setting_name
 from ._model import read_header, read_tensor
 from ._stream import Stream
 from ._train import train
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+    from typing_extensions import Self
 
 _EXACT = ("lbfgs", "newton")
 _DENSE_MOST = 4096  # columns of sparse rows that the library makes dense
@@ -53,8 +60,11 @@ _PARAMETERS = """
 class _Estimator(BaseEstimator):
     _real = False
 
-    def __init__(self, model="linear", objective=None, lam=None, over="example", alpha=None,
-                 solver=None, max_iter=None, settings=None, n_jobs=None, random_state=None):
+    def __init__(self, model: str = "linear", objective: str | None = None,
+                 lam: float | None = None, over: str = "example", alpha: float | None = None,
+                 solver: str | None = None, max_iter: int | None = None,
+                 settings: dict[str, Any] | None = None, n_jobs: int | None = None,
+                 random_state: Any = None) -> None:
         self.model = model
         self.objective = objective
         self.lam = lam
@@ -73,7 +83,8 @@ class _Estimator(BaseEstimator):
 
     # ---- fit ----
 
-    def fit(self, X, y, sample_weight=None, groups=None):
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None,
+            groups: Any = None) -> Self:
         """sample_weight: example weights, 0 or more. groups: one value per example, of any type,
         for over="group"."""
         if self.model != "auto":
@@ -279,14 +290,18 @@ class DROClassifier(ClassifierMixin, _Estimator):
         unless it is over classes. Probabilities follow it, and predictions are the most probable
         class."""
 
-    def __init__(self, model="linear", objective=None, lam=None, over="example", alpha=None,
-                 solver=None, max_iter=None, settings=None, n_jobs=None, random_state=None,
-                 class_prior=None):
+    def __init__(self, model: str = "linear", objective: str | None = None,
+                 lam: float | None = None, over: str = "example", alpha: float | None = None,
+                 solver: str | None = None, max_iter: int | None = None,
+                 settings: dict[str, Any] | None = None, n_jobs: int | None = None,
+                 random_state: Any = None,
+                 class_prior: str | ArrayLike | None = None) -> None:
         super().__init__(model, objective, lam, over, alpha, solver, max_iter, settings, n_jobs,
                          random_state)
         self.class_prior = class_prior
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None, groups=None):
+    def partial_fit(self, X: Any, y: Any, classes: Any = None,
+                    sample_weight: ArrayLike | None = None, groups: Any = None) -> Self:
         """classes: all that there will be; needed in the first call."""
         first = not hasattr(self, "classes_")
         if first:
@@ -319,7 +334,8 @@ class DROClassifier(ClassifierMixin, _Estimator):
                              f"{shown(self.classes_[0])}")
         return self._encode(y)
 
-    def fit(self, X, y, sample_weight=None, groups=None):
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None,
+            groups: Any = None) -> Self:
         for name in ("_all_classes", "_counts", "_random"):
             self.__dict__.pop(name, None)
         super().fit(X, y, sample_weight, groups)
@@ -383,22 +399,22 @@ class DROClassifier(ClassifierMixin, _Estimator):
                              "no example with a weight above 0, so no other prior can be given")
         return self._shift + np.log(prior / self._share)
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> NDArray[Any]:
         """The logits, (examples, classes); of two classes the margin of the second, (examples,)."""
         logits = self._logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """The logarithms of predict_proba()."""
         return np.log(self.predict_proba(X))
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> NDArray[Any]:
         """The classes' probabilities, (examples, classes)."""
         logits = self._logits(X)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def predict(self, X):
+    def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class."""
         logits = self._logits(X)
         return self.classes_[logits.argmax(axis=1)]
@@ -412,7 +428,8 @@ class DRORegressor(RegressorMixin, _Estimator):
 
     _real = True
 
-    def partial_fit(self, X, y, sample_weight=None, groups=None):
+    def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None,
+                    groups: Any = None) -> Self:
         """One step for each batch of 16 rows."""
         return self._partial_fit(X, y, sample_weight, groups, not hasattr(self, "weights_"))
 
@@ -457,7 +474,7 @@ class DRORegressor(RegressorMixin, _Estimator):
         matrix, bias = self.weights_[-1]
         return self.weights_[:-1] + [(matrix / self._scale, (bias - self._centre) / self._scale)]
 
-    def predict(self, X):
+    def predict(self, X: Any) -> NDArray[Any]:
         """The target of every example, (examples,)."""
         return self._outputs(X)[:, 0]
 

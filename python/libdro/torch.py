@@ -6,12 +6,15 @@
 
     opt = libdro.torch.Recover(model, lr=0.5, lam=20)         # the paper's method
     opt.step(lambda: F.cross_entropy(model(x), y, reduction="none"))"""
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import math
 import numbers
 import threading
 import warnings
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -105,8 +108,9 @@ class Tilt(torch.nn.Module):
     PyTorch's operations. With tensors on a GPU nothing is copied to the host but, once, whether the
     first batch gave an estimate. state_dict() carries the estimate."""
 
-    def __init__(self, lam=None, over="example", gamma=0.03, cap=10.0, heaviest=30.0, count=None,
-                 prior="uniform", objective=None):
+    def __init__(self, lam: float | None = None, over: str = "example", gamma: float = 0.03,
+                 cap: float = 10.0, heaviest: float = 30.0, count: int | None = None,
+                 prior: str = "uniform", objective: str | None = None) -> None:
         super().__init__()
         if (lam is None) == (not objective):
             raise ValueError("give lam, or another objective: Tilt(20) or "
@@ -139,14 +143,14 @@ class Tilt(torch.nn.Module):
             self.register_buffer("counted", torch.zeros(count or 0, dtype=torch.float64))
 
     @property
-    def objective(self):
+    def objective(self) -> torch.Tensor:
         """The running F; NaN before the first batch."""
         if not self._spec:
             return self.lam * self.log_u
         info = self._steps.info()
         return torch.tensor(info["objective"] if info["step"] else math.nan)
 
-    def forward(self, losses, labels=None):
+    def forward(self, losses: torch.Tensor, labels: Any = None) -> torch.Tensor:
         """losses: one per example, (n,). labels: integers, for classes or groups. Returns the
         scalar to call backward() on."""
         _checked(losses)
@@ -179,7 +183,7 @@ class Tilt(torch.nn.Module):
         return self
 
     @property
-    def weights(self):
+    def weights(self) -> torch.Tensor | None:
         """Those of the last batch, of mean near 1; None before the first."""
         if self._last is None:
             return None
@@ -320,7 +324,7 @@ class Tilt(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
         self._begun = False
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         what = f"objective={self._spec!r}" if self._spec else f"lam={self.lam}"
         return f"{what}, over={self.over!r}, gamma={self.gamma}"
 
@@ -368,7 +372,10 @@ class Recover(torch.optim.Optimizer):
     step cannot be part of a CUDA graph; the model within the closure can. A package without
     libdro_step_cuda.so computes on the CPU instead: the weights and gradients travel."""
 
-    def __init__(self, model, lr, lam=None, batch=None, classes=0, clip=None, **settings):
+    def __init__(self, model: torch.nn.Module | Iterable[Any], lr: float, lam: float | None = None,
+                 batch: int | None = None, classes: int = 0,
+                 clip: Callable[[list[torch.nn.Parameter]], object] | None = None,
+                 **settings: Any) -> None:
         module = isinstance(model, torch.nn.Module)
         params = model.parameters() if module else model
         self._buffers = _Buffers(model if module else None)
@@ -400,7 +407,7 @@ class Recover(torch.optim.Optimizer):
         self._loss_scale, self._lock = _SCALE_MOST, threading.Lock()
         super().__init__(params, dict(lr=lr))
 
-    def add_param_group(self, group):
+    def add_param_group(self, group: dict[str, Any]) -> None:
         """Before the first step only."""
         if self._steps:
             raise RuntimeError("Recover takes no parameters after its first step: make a new one")
@@ -424,7 +431,8 @@ class Recover(torch.optim.Optimizer):
 
     # ---- a step ----
 
-    def step(self, closure, labels=None):
+    def step(self, closure: Callable[[], torch.Tensor] | Sequence[Callable[[], torch.Tensor]],
+             labels: Any = None) -> Any:
         """Takes a step; returns the mean loss of the batch at the weights before it: a number, on a
         GPU a tensor."""
         pieces = list(closure) if isinstance(closure, (list, tuple)) else [closure]
@@ -656,18 +664,18 @@ class Recover(torch.optim.Optimizer):
     # ---- what it knows ----
 
     @property
-    def objective(self):
+    def objective(self) -> float:
         """The running F."""
         return self.info["objective"]
 
     @property
-    def info(self):
+    def info(self) -> dict[str, Any]:
         """A dictionary: step, loss, objective, log_u, a, effective sample size and more."""
         if not self._steps:
             raise RuntimeError("no step has been taken")
         return self._steps.info()
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """With the library's state, as a tensor of bytes."""
         state = super().state_dict()
         if self._steps:
@@ -676,7 +684,7 @@ class Recover(torch.optim.Optimizer):
                 loss_scale=self._loss_scale, strides=self._strides)
         return state
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Of a Recover with the same settings, over parameters of the same shapes, which become
         those of the state."""
         state = dict(state_dict)
