@@ -2,14 +2,17 @@
 
     python3 step_speed.py DRO [--model resnet20] [--batch 128] [--rounds 7] [--threads N]
 
-Every round runs each of PyTorch's variants and ours once, in turn; printed are the medians over the rounds, and the
-medians of the rounds' ratios, which depend less on what else the machine does. PyTorch's variants: `stock` (eager, as one writes it), `best` (the fastest of channels-last,
-TorchScript and both, with jemalloc where it is installed). Steps: sgd (momentum), recover (two evaluations per
-step), eval (no gradients). DRO_CPU=avx2 in the environment limits both sides to AVX2. Nothing is asserted: this is
-a benchmark.
+Every round runs each of PyTorch's variants and ours once, in turn. Printed are the medians over the
+rounds, and the medians of the rounds' ratios, which depend less on what else the machine does.
+PyTorch's variants: `stock` (eager, default settings), `best` (the fastest of channels-last,
+TorchScript and both, with jemalloc where it is installed). Steps: sgd (momentum), recover (two
+evaluations per step), eval (no gradients). DRO_CPU=avx2 or sse in the environment limits both sides.
+Nothing is asserted: this is a benchmark.
 """
 import argparse, json, os, statistics, subprocess, sys, time
 
+# What stands for DRO_CPU in PyTorch's own kernels and in its oneDNN.
+LIMITS = {"avx2": ("avx2", "AVX2"), "sse": ("default", "SSE41")}
 JEMALLOC = ("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2")
 
 
@@ -54,7 +57,8 @@ def worker(kind, variant, blocks, batch, threads):
     step = {"sgd": sgd, "recover": recover, "eval": evaluate}[kind]
     for _ in range(4):
         step()
-    print("ready", flush=True)
+    print("ready", f"PyTorch {torch.__version__} with {torch.backends.cpu.get_cpu_capability()}",
+          flush=True)
     for _ in sys.stdin:
         times = []
         for _ in range(3):
@@ -66,22 +70,23 @@ def worker(kind, variant, blocks, batch, threads):
 
 class Peer:
     def __init__(self, kind, variant, args):
-        limit = "avx2" if os.environ.get("DRO_CPU") == "avx2" else "avx512"
-        env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), ATEN_CPU_CAPABILITY=limit)
-        if limit == "avx2":
-            env["ONEDNN_MAX_CPU_ISA"] = "AVX2"
+        env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
+        limit = LIMITS.get(os.environ.get("DRO_CPU", "").lower())
+        if limit:
+            env["ATEN_CPU_CAPABILITY"], env["ONEDNN_MAX_CPU_ISA"] = limit
+        elif variant != "stock":
+            env["ATEN_CPU_CAPABILITY"] = "avx512"
         lib = next((p for p in JEMALLOC if os.path.exists(p)), None)
         if variant != "stock" and lib:
             env["LD_PRELOAD"] = lib
             env["MALLOC_CONF"] = "dirty_decay_ms:-1,muzzy_decay_ms:-1"  # else it is slower than without
-        if variant == "stock" and limit != "avx2":
-            del env["ATEN_CPU_CAPABILITY"]
         command = [sys.executable, os.path.abspath(__file__), "--worker", kind, "--variant", variant, args.dro,
                    "--model", args.model, "--batch", str(args.batch), "--threads", str(args.threads)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env=env, stderr=subprocess.DEVNULL)
         self.times = []
-        if self.process.stdout.readline().strip() != "ready":
+        ready, _, self.used = self.process.stdout.readline().strip().partition(" ")
+        if ready != "ready":
             raise SystemExit(f"step_speed: PyTorch's {kind} {variant} did not start")
 
     def run(self):
@@ -104,6 +109,9 @@ def ours(kind, args):
 def compare(kind, args):
     variants = ["stock", "cl", "script", "cl+script"]
     peers, mine, memory = [Peer(kind, v, args) for v in variants], [], 0
+    if kind == "sgd":
+        print(f"{args.model}, batch {args.batch}, {args.threads} threads, {args.rounds} rounds; "
+              f"{', '.join(sorted({p.used for p in peers}))}", flush=True)
     for _ in range(args.rounds):
         for peer in peers:
             peer.run()
@@ -117,9 +125,10 @@ def compare(kind, args):
     best = min(times, key=times.get)
     here = statistics.median(mine)
     ratio = {v: statistics.median(a / b for a, b in zip(mine, p.times)) for v, p in zip(variants, peers)}
-    print(f"{kind}: ours {here:.1f} ms ({min(mine):.1f} to {max(mine):.1f}), PyTorch stock {times['stock']:.1f} ms, "
-          f"best ({best}) {times[best]:.1f} ms: {ratio['stock']:.2f} of stock, {ratio[best]:.2f} of best; "
-          f"{memory:.0f} MiB at most", flush=True)
+    print(f"{kind}: ours {here:.1f} ms ({min(mine):.1f} to {max(mine):.1f}), "
+          f"PyTorch stock {times['stock']:.1f} ms, best ({best}) {times[best]:.1f} ms: "
+          f"{ratio['stock']:.2f} of stock, {ratio[best]:.2f} of best; {memory:.0f} MiB at most",
+          flush=True)
     return here
 
 
