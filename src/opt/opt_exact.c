@@ -586,6 +586,7 @@ static dro_status take_step(dro_optimizer *o)
     dro__exact *e = &s->solver;
     dro__smooth f = smooth_of(o);
     double gradient = NAN;
+    bool last = is_last(o);
     if (!e->evaluations)
         DRO_TRY(begin(o));
     for (bool moved = false; !moved;) {
@@ -597,8 +598,9 @@ static dro_status take_step(dro_optimizer *o)
         }
         if (!moved && !sharpen(o)) {
             DRO_TRY(go_back(o, &f, &moved));
-            if (!moved)
+            if (!moved && (last || !is_last(o)))
                 return ended(o);
+            moved = true; /* at least to the last smoothing, with its value */
         }
         f = smooth_of(o);
     }
