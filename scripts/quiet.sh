@@ -16,10 +16,11 @@ fi
 summary=$(sed -n 's/^\([0-9]*% tests passed.*\)/: \1/p' "$log")
 echo "$label$summary"
 sed -n -e 's/^-- \(libdro: .*\)/  \1/p' -e '/ warning: /p' "$log"
-# Of ctest: each test that was skipped, and what it said of that (its line "skipped: ...").
+# Of ctest: each test that was skipped, and why: its line "skipped: ...", or the library that this build lacks.
 folder=$(sed -n 's/^Test project //p' "$log")
 for test in $(sed -n 's/^ *[0-9]*\/[0-9]* Test .*: \([^ ]*\) .*Skipped.*/\1/p' "$log"); do
-    why=$(sed -n "/^[0-9]*\/[0-9]* Testing: $test\$/,/^<end of output>/ s/^skipped: //p" \
+    why=$(sed -n "/^[0-9]*\/[0-9]* Testing: $test\$/,/^<end of output>/ { s/^skipped: //p
+        s/.*\(this build of libdro has no [a-zA-Z0-9]*\).*/\1/p; s/.*\(this libdro was built without.*\)/\1/p; }" \
         "$folder/Testing/Temporary/LastTest.log" 2>/dev/null | head -1)
     echo "  skipped: $test: ${why:-it does not say why}"
 done
