@@ -64,7 +64,9 @@ static void report_instructions(checkup *c)
     bool limited = !wrong && !best && limit && strcasecmp(limit, used) == 0;
     snprintf(text, sizeof text, "%s%s%s", used, limited ? ", limited by DRO_CPU=" : "",
              limited ? limit : "");
-    snprintf(cure, sizeof cure, "DRO_CPU is not %s: other commands refuse it", dro_cpu_choices());
+    if (wrong)
+        snprintf(text, sizeof text, "%s; DRO_CPU=%.60s is no instruction set", used, wrong);
+    snprintf(cure, sizeof cure, "expected %s; other commands refuse it", dro_cpu_choices());
     if (wrong)
         report(c, "instructions", text, cure);
     else

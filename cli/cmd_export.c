@@ -115,24 +115,24 @@ const cli_command cmd_export = {
     .usage = "--weights FILE [--onnx OUT.onnx] [--torch OUT.py]",
     .summary = "export a trained model as ONNX or as a PyTorch module",
     .details =
-        "The ONNX file normalises pixels or encodes the columns of a table, and returns\n"
-        "probabilities and the names of classes. Batches can have any size.\n"
-        "  images  input `pixels` (batch, channels, height, width), 0 to 255. Images must already\n"
-        "          have the size of the model: `dro predict` crops and resizes files as the "
-        "file's\n"
-        "          metadata `dro.resize` says\n"
-        "  tables  an input (batch, 1) for each column, named as in the header (column.K without\n"
-        "          a usable name): text without blanks around it; numbers (double) without units "
-        "or\n"
-        "          thousands separators; dates as days since 1970-01-01; NaN where missing\n"
-        "  rows    input `features` (batch, features); not for a linear model of libsvm's sparse\n"
-        "          rows (a stream, or more than 4096 features)\n"
-        "Outputs are `probabilities` (batch, classes) and `label` (batch), the class that `dro\n"
-        "predict` prints (by the saved threshold, if there is one), or `value` (batch, 1).\n"
+        "The ONNX file takes batches of any size. Its outputs are `probabilities` (batch,\n"
+        "classes) and `label` (batch), the class that `dro predict` prints (by the saved\n"
+        "threshold, if there is one); for a real-valued target the output is `value` (batch, 1).\n"
+        "Inputs:\n"
+        "  images  `pixels` (batch, channels, height, width), 0 to 255; the model normalises\n"
+        "          them. Images must already have the model's size. The metadata `dro.resize`\n"
+        "          says how `dro predict` crops and resizes files\n"
+        "  tables  one input (batch, 1) per column, with its name in the header (or column.K, if\n"
+        "          that name cannot be used); the model encodes it. Text: without blanks around\n"
+        "          it. Numbers: double, without units and thousands separators; dates as days\n"
+        "          since 1970-01-01; NaN where the value is missing\n"
+        "  rows    `features` (batch, features)\n"
+        "A linear model of libsvm's sparse rows (a stream, or more than 4096 features) cannot be\n"
+        "exported.\n"
         "\n"
         "The PyTorch module is a Python file. Its load(FILE) reads the tensors from the weights\n"
-        "file by name. For a table it takes features that are already encoded. Linear models of\n"
-        "sparse rows have none.",
+        "file by name. For a table it takes features that are already encoded. There is no module\n"
+        "for a linear model of sparse rows.",
     .options = options,
     .run = run,
 };

@@ -379,13 +379,15 @@ const cli_command cmd_predict = {
     .details =
         "One row per example: its class, the probability of that class, and the probability (or\n"
         "logit) of every class. Rows are printed as soon as they are computed; a file of --out\n"
-        "appears when it is complete. In csv a name that a spreadsheet would treat as a formula\n"
-        "begins with ', and control characters are \\xNN or \\uNNNN (\\x itself: \\x5cx). The\n"
-        "loss determines how outputs become probabilities: by a softmax; for logistic by the\n"
-        "sigmoid of each output, for squared the outputs themselves, at least 0, in both cases\n"
-        "normalised to sum to 1. The class prior of the probabilities is that of the training\n"
-        "data, even if the loss or the tilt gives all classes the same weight. --prior selects\n"
-        "another prior; the predicted class is then the most probable one under it.",
+        "appears when it is complete. In csv, a name that a spreadsheet would take for a formula\n"
+        "is written with a ' in front, control characters as \\xNN or \\uNNNN, and \\x as \\x5cx.\n"
+        "\n"
+        "The loss determines how outputs become probabilities. Most losses use the softmax.\n"
+        "logistic takes the sigmoid of each output, squared the output itself, at least 0; both\n"
+        "then divide by the sum over the classes. The class prior of the probabilities is that of\n"
+        "the training data, even if the loss or the tilt gives all classes the same weight.\n"
+        "--prior selects another prior; the predicted class is then the most probable one under\n"
+        "it.",
     .options = options,
     .most = INT_MAX,
     .run = run,

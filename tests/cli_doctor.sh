@@ -39,7 +39,7 @@ has "instructions  "
 ! grep -q "limited by" out || fail "DRO_CPU=$DRO_CPU: $(grep instructions out)"
 export DRO_CPU=mmx
 run 0 doctor
-has "DRO_CPU is not $choices: other commands refuse it"
+has "is no instruction set: expected $choices; other commands refuse it"
 run 2 list optimizers
 has "dro: DRO_CPU=mmx: expected $choices, or unset it" err
 unset DRO_CPU

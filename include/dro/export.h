@@ -15,17 +15,18 @@ extern "C" {
  * model of a real-valued target: `value` (batch, 1). Inputs:
  *
  * Images are `pixels` (batch, channels, height, width), 0 to 255, which the model normalises. They
- * must have the model's size already. Of a file `dro predict` takes the middle, as in training:
- * where images stayed in files, the shorter side becomes 256/224 of the model's size, and of that
- * the middle; where they became arrays, the largest square in the middle becomes the model's size.
- * Both are Pillow's resize() with BILINEAR and the box; the metadata `dro.resize` says which it is.
+ * must already have the model's size. `dro predict` treats files as training did. If training
+ * turned images into arrays, the largest square in the middle is resized to the model's size. If it
+ * read them from files, the shorter side becomes 256/224 of the model's size and the middle is cut
+ * out. Both equal Pillow's resize() with BILINEAR and box=; the metadata `dro.resize` says which it
+ * is.
  *
  * A table has one input (batch, 1) for each of its columns, which the model encodes: a text as in
  * the file, without blanks around it, or a double: a number without a unit or separators of
- * thousands, a date as days since 1970-01-01, NaN where the value is missing. An input has the
- * column's name in the header or, where that is empty, label, probabilities, value, column.NUMBER,
- * begins with dro/ or is that of several columns, column.K: K is the column's place in the file,
- * from 1.
+ * thousands, a date as days since 1970-01-01, NaN where the value is missing. An input has the name
+ * that its column has in the header. It is called column.K instead, where K is the column's place
+ * in the file, counted from 1, if that name is empty, belongs to several columns, begins with dro/,
+ * or is label, probabilities, value or the column.NUMBER of another place.
  *
  * Other rows are `features` (batch, features). The linear model on the sparse rows of libsvm is
  * DRO_ERR_UNSUPPORTED. */
