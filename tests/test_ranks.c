@@ -398,11 +398,18 @@ static int run_ranks(const char *filter)
 int main(int argc, char **argv)
 {
     static const char *const ranks[] = {"1", "2", "3", "4", "8"};
-    char path[64];
+    char path[64], module[4096];
+    const char *slash = strrchr(argv[0], '/');
     if (argc > 1 && strcmp(argv[1], "ranks") == 0)
         return run_ranks(argc > 2 ? argv[2] : NULL);
     if (system("command -v mpirun >/dev/null 2>&1") != 0) {
         printf("skipped: there is no mpirun (openmpi-bin)\n");
+        return 77;
+    }
+    snprintf(module, sizeof module, "%.*s../libdro_mpi.so", slash ? (int)(slash + 1 - argv[0]) : 0,
+             argv[0]);
+    if (access(module, R_OK) != 0) {
+        printf("skipped: libdro_mpi.so is not built (libopenmpi-dev)\n");
         return 77;
     }
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
