@@ -5,6 +5,7 @@
 #include "check.h"
 #include "comm.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -351,6 +352,35 @@ static void test_too_small(void **state)
     dro_context_destroy(ctx);
 }
 
+/* ---- a rank is stopped while all leave ---- */
+
+enum { LEAVE_SECONDS = 60 };
+
+static const dro__comm_engine *usual;
+
+static void close_stopped(void)
+{
+    raise(SIGSTOP);
+    usual->close();
+}
+
+static void close_and_stop(void)
+{
+    usual->close();
+    raise(SIGSTOP);
+}
+
+/* Rank 1 is stopped when rank 0 waits for it in the engine's close, or rank 0 just after that. */
+static void leave(bool before)
+{
+    dro__comm_engine engine = *(usual = comm->engine);
+    alarm(LEAVE_SECONDS);
+    if (dro_comm_rank(comm) == (before ? 1 : 0))
+        engine.close = before ? close_stopped : close_and_stop;
+    comm->engine = &engine;
+    dro_comm_close(comm);
+}
+
 /* ---- starting ---- */
 
 /* This program again as so many ranks; its exit status. */
@@ -384,6 +414,10 @@ static int run_ranks(const char *filter)
     if (dro_comm_open(comm_ctx, &comm) != DRO_OK) {
         fprintf(stderr, "%s\n", dro_context_error(comm_ctx));
         return 1;
+    }
+    if (filter && (strcmp(filter, "stop_before") == 0 || strcmp(filter, "stop_after") == 0)) {
+        leave(strcmp(filter, "stop_before") == 0);
+        return 0;
     }
     int failed = alone  ? cmocka_run_group_tests(last, NULL, NULL)
                  : comm ? cmocka_run_group_tests(many, NULL, NULL)
@@ -425,6 +459,11 @@ int main(int argc, char **argv)
     unlink(path);
     if (!failed && start(argv[0], "2", "test_alone") != ALONE) {
         fprintf(stderr, "a rank that fails alone within a forward: the others did not end\n");
+        return 1;
+    }
+    if (!failed &&
+        (start(argv[0], "2", "stop_before") != 1 || start(argv[0], "3", "stop_after") != 1)) {
+        fprintf(stderr, "a rank is stopped while all leave: the others did not end\n");
         return 1;
     }
     return failed;

@@ -34,7 +34,9 @@ DRO_API int dro_comm_started(int *rank, int *local);
  * it was started alone (unless DRO_NCCL in the environment requests NCCL for a single rank). Once
  * per process. ctx receives the error texts and must outlive *comm. */
 DRO_API dro_status dro_comm_open(dro_context *ctx, dro_comm **comm);
-/* All ranks must call it. After a failure it returns at once. NULL is fine. */
+/* All ranks must call it; it waits for them. A rank that is killed or stopped meanwhile ends the
+ * processes of the others with exit status 1 and a line on standard error, since MPI_Finalize
+ * cannot be interrupted. After a failure it returns at once. NULL is fine. */
 DRO_API void dro_comm_close(dro_comm *comm);
 DRO_API int dro_comm_rank(const dro_comm *comm); /* NULL: 0 */
 DRO_API int dro_comm_size(const dro_comm *comm); /* NULL: 1 */

@@ -28,7 +28,10 @@ typedef struct dro__watch dro__watch;
 
 /* Starts the heartbeats between rank 0 and all others. Collective. */
 dro_status dro__watch_open(dro_comm *comm, dro__watch **watch);
-/* clean: all ranks leave together, so a closed connection is not a failure. */
+/* All ranks have done their work. From now on, when a rank is gone, the thread of the heartbeats
+ * reports it and ends the process. */
+void dro__watch_ending(dro__watch *watch);
+/* clean: waits until all ranks have made this call. */
 void dro__watch_close(dro__watch *watch, bool clean);
 /* Whether a rank is gone; *text (optional) says which and why. */
 bool dro__watch_failed(dro__watch *watch, char text[DRO__ERROR_SIZE]);

@@ -19,7 +19,7 @@ typedef struct dro__comm_engine {
     /* Joins the other ranks, which must be there within `seconds`. 0, or the reason why not in
      * `text`. */
     int (*open)(int seconds, int *rank, int *size, char *text, size_t text_size);
-    void (*close)(void); /* all ranks together */
+    void (*close)(void); /* all ranks together; may wait for ever for a rank that is gone */
 
     /* 0, or negative when it cannot be started. */
     int (*gather)(const void *mine, int bytes, void *all, const int *sizes, const int *offsets);

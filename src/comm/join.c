@@ -245,13 +245,14 @@ void dro_comm_close(dro_comm *c)
     if (!c)
         return;
     bool clean = !c->broken && dro__comm_agree(c, DRO_OK) == DRO_OK;
-    if (clean)
-        dro__comm_close_device(c);
     bool idle = !c->broken; /* no operation may still write */
+    if (clean) {
+        dro__comm_close_device(c);
+        dro__watch_ending(c->watch);
+        c->engine->close();
+    }
     c->broken = true;
     dro__watch_close(c->watch, clean);
-    if (clean)
-        c->engine->close();
     if (idle) {
         dro__free(c->bytes);
         dro__free(c->staging);

@@ -7,6 +7,11 @@
  * it: whoever waits for the others (join.c) sees the note and fails; what waits on a device is
  * ended (device.c).
  *
+ * Ranks leave together: when all have done their work, each goes through the engine's close, which
+ * cannot be interrupted, so the thread itself ends the process when a rank is gone; then all wait
+ * until all have arrived, and rank 0 until the others have left. If after that the last process is
+ * stopped before it ends, there is no rank to notice it.
+ *
  * Frames are of one size. A token, known to the ranks alone, begins each connection. */
 #define _GNU_SOURCE
 #include "comm.h"
@@ -26,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BEAT_MS = 500, SILENCE_MS = 4000, LINGER_MS = 2500 };
+enum { BEAT_MS = 500, SILENCE_MS = 4000, LINGER_MS = 2500, FIRST_MS = 2000 };
 enum { CONNECT_MS = 3000, PLACES = 16 };
 
 enum { FRAME_BEAT = 1, FRAME_END, FRAME_QUIT };
@@ -43,6 +48,7 @@ typedef struct peer {
     int64_t seen; /* ms */
     frame in;
     size_t have; /* bytes of it */
+    bool quit;   /* it has arrived at the end */
 } peer;
 
 /* Where rank 0 listens. */
@@ -63,8 +69,10 @@ struct dro__watch {
     pid_t parent; /* mpirun, or its daemon */
     int wake[2];  /* a pipe: something to send, or to leave */
     pthread_mutex_t lock;
-    frame out; /* to send; kind 0 */
-    atomic_bool failed, leaving, silent;
+    frame out;         /* to send; kind 0 */
+    int64_t failed_at; /* ms */
+    atomic_bool failed, leaving, silent, ending;
+    atomic_int quits, left; /* peers that have arrived at the end; that have left */
     atomic_bool first_left; /* rank 0 has closed its connection, or is gone */
     atomic_bool reports;    /* rank 0 is gone and cannot report what happened */
     atomic_bool given_up;   /* rank 0, which was suspended: another rank reports it */
@@ -84,7 +92,7 @@ static void note(dro__watch *w, const char *text)
 {
     pthread_mutex_lock(&w->lock);
     if (!atomic_load(&w->failed))
-        snprintf(w->text, sizeof w->text, "%s", text);
+        snprintf(w->text, sizeof w->text, "%s", text), w->failed_at = now_ms();
     atomic_store(&w->failed, true);
     pthread_mutex_unlock(&w->lock);
     dro__comm_abort_device(w->comm);
@@ -108,6 +116,7 @@ static void leave(dro__watch *w, peer *p)
 {
     close(p->fd);
     p->fd = -1;
+    atomic_fetch_add(&w->left, 1);
     if (p->rank == 0)
         atomic_store(&w->first_left, true);
 }
@@ -131,8 +140,9 @@ static void take_frame(dro__watch *w, peer *p)
 {
     frame *f = &p->in;
     f->text[sizeof f->text - 1] = '\0';
-    if (f->kind == FRAME_QUIT) {
-        leave(w, p);
+    if (f->kind == FRAME_QUIT && !p->quit) {
+        p->quit = true;
+        atomic_fetch_add(&w->quits, 1);
     } else if (f->kind == FRAME_END && !atomic_load(&w->failed)) {
         atomic_store(&w->given_up, w->comm->rank == 0 && f->rank == 0);
         note(w, f->text);
@@ -147,6 +157,10 @@ static void receive(dro__watch *w, peer *p)
         ssize_t got = recv(p->fd, (char *)&p->in + p->have, sizeof p->in - p->have, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return;
+        if (got <= 0 && p->quit) {
+            leave(w, p);
+            return;
+        }
         if (got <= 0) {
             lost(w, p, "its connection closed: it was killed, or it crashed");
             return;
@@ -210,6 +224,29 @@ static void send_frames(dro__watch *w, int64_t *sent)
     *sent = now_ms();
 }
 
+/* If a machine cannot be reached, mpirun should notice it itself (TCP keepalive) before it has to
+ * tell that machine to end its ranks, because then it would wait. */
+static void linger(const dro__watch *w)
+{
+    if (atomic_load(&w->silent))
+        nanosleep(
+            &(struct timespec){.tv_sec = LINGER_MS / 1000, .tv_nsec = LINGER_MS % 1000 * 1000000},
+            NULL);
+}
+
+/* A rank is gone while this process is in a call that cannot be interrupted. When a rank ends,
+ * mpirun ends the others, so the one that prints is first. */
+static void end_process(const dro__watch *w)
+{
+    bool first = w->comm->rank == 0 || atomic_load(&w->reports);
+    if (!first && !atomic_load(&w->first_left) && now_ms() - w->failed_at < FIRST_MS)
+        return;
+    if (dro_comm_prints(w->comm))
+        fprintf(stderr, "dro: %s; all ranks had finished their work\n", w->text);
+    linger(w);
+    _exit(1);
+}
+
 static void *run(void *arg)
 {
     dro__watch *w = arg;
@@ -226,6 +263,8 @@ static void *run(void *arg)
         check_silence(w, now);
         if (getppid() != w->parent)
             note(w, "mpirun, or whatever has started the ranks, is gone");
+        if (atomic_load(&w->ending) && atomic_load(&w->failed))
+            end_process(w);
     }
     return NULL;
 }
@@ -392,8 +431,8 @@ static dro_status connect_ranks(dro__watch *w)
  * mpirun would end rank 0 too early. */
 static bool wait_for_first(dro__watch *w)
 {
-    enum { TRIES = 200 };
-    for (int k = 0; w->comm->rank > 0 && k < TRIES && !atomic_load(&w->first_left); k++)
+    int64_t until = now_ms() + FIRST_MS;
+    while (w->comm->rank > 0 && now_ms() < until && !atomic_load(&w->first_left))
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     return w->comm->rank == 0 || atomic_load(&w->first_left);
 }
@@ -421,26 +460,63 @@ dro_status dro__watch_open(dro_comm *c, dro__watch **watch)
     return w->running ? DRO_OK : dro__fail(c->ctx, DRO_ERR_MEMORY, "no thread for the heartbeats");
 }
 
+/* Sends a frame to all peers; returns when it is sent, as this process may end at once. */
+static void post(dro__watch *w, uint32_t kind, const char *text)
+{
+    pthread_mutex_lock(&w->lock);
+    w->out = (frame){.kind = kind, .rank = w->comm->rank};
+    snprintf(w->out.text, sizeof w->out.text, "%s", text);
+    pthread_mutex_unlock(&w->lock);
+    wake(w);
+    for (int k = 0; k < 100; k++) {
+        pthread_mutex_lock(&w->lock);
+        bool sent = w->out.kind == 0;
+        pthread_mutex_unlock(&w->lock);
+        if (sent)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+}
+
+void dro__watch_ending(dro__watch *w)
+{
+    if (w)
+        atomic_store(&w->ending, true);
+}
+
+static void wait_for(const atomic_int *counter, int count)
+{
+    while (atomic_load(counter) < count)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* All tell rank 0 that they are here, then rank 0 tells all, and they leave. */
+static void leave_together(dro__watch *w)
+{
+    if (w->comm->rank > 0)
+        post(w, FRAME_QUIT, "");
+    wait_for(&w->quits, w->peer_count);
+    if (w->comm->rank > 0)
+        return;
+    post(w, FRAME_QUIT, "");
+    wait_for(&w->left, w->peer_count);
+}
+
 void dro__watch_close(dro__watch *w, bool clean)
 {
     if (!w)
         return;
-    /* If a machine cannot be reached, mpirun should notice it itself (TCP keepalive) before it has
-     * to tell that machine to end its ranks, because then it would wait. */
-    if (!clean && atomic_load(&w->silent))
-        nanosleep(
-            &(struct timespec){.tv_sec = LINGER_MS / 1000, .tv_nsec = LINGER_MS % 1000 * 1000000},
-            NULL);
-    frame quit = {.kind = FRAME_QUIT, .rank = w->comm->rank};
+    if (!clean)
+        linger(w);
     if (!clean && w->running && !atomic_load(&w->reports))
         wait_for_first(w);
+    if (clean)
+        leave_together(w);
     atomic_store(&w->leaving, true);
     if (w->running) {
         wake(w);
         pthread_join(w->thread, NULL);
     }
-    if (clean)
-        send_all(w, &quit);
     for (int k = 0; w->peers && k < w->peer_count; k++)
         if (w->peers[k].fd >= 0)
             close(w->peers[k].fd);
@@ -476,19 +552,7 @@ bool dro__watch_given_up(dro__watch *w)
 
 void dro__watch_announce(dro__watch *w, const char *text)
 {
-    pthread_mutex_lock(&w->lock);
-    w->out = (frame){.kind = FRAME_END, .rank = w->comm->rank};
-    snprintf(w->out.text, sizeof w->out.text, "%s", text);
-    pthread_mutex_unlock(&w->lock);
-    wake(w);
-    for (int k = 0; k < 100; k++) { /* until it is sent: this process may end at once */
-        pthread_mutex_lock(&w->lock);
-        bool sent = w->out.kind == 0;
-        pthread_mutex_unlock(&w->lock);
-        if (sent)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    }
+    post(w, FRAME_END, text);
     /* and rank 0 has reported it; otherwise this rank must */
     if (!wait_for_first(w))
         atomic_store(&w->reports, true);

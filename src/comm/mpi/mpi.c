@@ -13,16 +13,13 @@ static int pending;
 
 /* ---- joining and leaving ---- */
 
-/* MPI_Init, MPI_Comm_dup and MPI_Finalize wait for all ranks, and cannot be interrupted: a rank
- * that was stopped or disconnected before this call would block the others for ever. */
-enum { LEAVE_SECONDS = 8 };
-
+/* MPI_Init and MPI_Comm_dup wait for all ranks, and cannot be interrupted: a rank that was stopped
+ * or disconnected before would block the others for ever. */
 typedef struct deadline {
     pthread_mutex_t lock;
     pthread_cond_t met;
     pthread_t thread;
     int seconds, is_met, watched;
-    const char *what;
 } deadline;
 
 static void *watch_deadline(void *arg)
@@ -36,17 +33,17 @@ static void *watch_deadline(void *arg)
     while (!d->is_met && !late)
         late = pthread_cond_timedwait(&d->met, &d->lock, &until);
     if (!d->is_met) {
-        fprintf(stderr, "dro: process %d: the other ranks did not %s within %d s\n", (int)getpid(),
-                d->what, d->seconds);
+        fprintf(stderr, "dro: process %d: the other ranks did not join within %d s\n",
+                (int)getpid(), d->seconds);
         _exit(1);
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
 }
 
-static void deadline_begin(deadline *d, const char *what, int seconds)
+static void deadline_begin(deadline *d, int seconds)
 {
-    *d = (deadline){.what = what, .seconds = seconds};
+    *d = (deadline){.seconds = seconds};
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->met, NULL);
     d->watched = pthread_create(&d->thread, NULL, watch_deadline, d) == 0;
@@ -78,7 +75,7 @@ static const char *join(void)
 static int engine_open(int seconds, int *rank, int *size, char *text, size_t text_size)
 {
     deadline d;
-    deadline_begin(&d, "join", seconds);
+    deadline_begin(&d, seconds);
     const char *why = join();
     deadline_end(&d);
     if (why) {
@@ -94,13 +91,9 @@ static int engine_open(int seconds, int *rank, int *size, char *text, size_t tex
 static void engine_close(void)
 {
     int done = 0;
-    deadline d;
     MPI_Finalized(&done);
-    if (done)
-        return;
-    deadline_begin(&d, "leave", LEAVE_SECONDS);
-    MPI_Finalize();
-    deadline_end(&d);
+    if (!done)
+        MPI_Finalize();
 }
 
 /* ---- operations ---- */
