@@ -257,7 +257,7 @@ static int run(const cli_args *args)
     bool own = own_config(args, folder, config);
     if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) && !file)
         return cli_fail("nothing to resume in %s: it has no config.json%s", folder,
-                        ranks ? ": every rank reads it: share the folder, or repeat the settings"
+                        ranks ? " (every rank reads it: share the folder, or repeat the settings)"
                               : "");
     json_t *document = file ? cli_config_load(file) : NULL;
     if (file && !document)

@@ -54,6 +54,7 @@ exact best $table --batch 8 --model mlp --optimizer sgd --best accuracy
 exact adamw $table --batch 8 --model mlp --optimizer adamw
 exact scent $table --batch 8 --optimizer scent
 exact lbfgs --data csv:table.csv,label=label,holdout=0.2 # the default of tables
+grep -q 'lbfgs is not divided' log || fail "lbfgs: no note that several ranks are no faster"
 exact auto $table --batch 8 --model auto --optimizer recover
 exact trial $table --batch 8 --model auto --optimizer sgd --lr 100 --set on_divergence=stop # the linear model diverges
 grep -q 'model auto: mlp (the linear model diverged)' log || fail "auto: no line says that the linear model diverged"
@@ -66,6 +67,8 @@ ranks 3 "$dro" train $table --batch 8 --model mlp --threads 1 --out three >log 2
 loss() { sed -n 's/.*"train":{"objective":[^,]*,"loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl" | tail -1; }
 awk -v a="$(loss alone)" -v b="$(loss three)" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }' ||
     fail "3 ranks: loss $(loss three), one process $(loss alone)"
+ranks 3 "$dro" train $table --batch 2 --model mlp --steps 2 --out few >log 2>&1 || fail "3 ranks, a batch of 2"
+grep -q 'batch=2 on 3 ranks: in each step 1 of them' log || fail "3 ranks, a batch of 2: no note"
 ranks 2 "$dro" train $images --batch 24 --set sync_norm=yes --threads 1 --out synced >log 2>&1 || fail "sync_norm"
 [ "$(grep -c '^files' log)" -eq 1 ] || fail "not one rank prints"
 
@@ -106,6 +109,9 @@ unstarted '--config -: of several ranks only rank 0 has standard input' "$train 
 refused 'it has eta=0.123, rank 0 has eta=' 'exec "$0" "$@" --lr 0.123'
 refused 'seed=7' 'exec "$0" "$@" --seed 7'
 sed '5s/^\(.\),/\1,9/' table.csv >other.csv
+sed '$d' table.csv >shorter.csv
+refused 'it has examples to train, test and hold out=47, 0, 12, rank 0 has .*=48, 0, 12' \
+    'mkdir -p short; cp shorter.csv short/table.csv; cd short; exec "$0" "$@"'
 refused 'checksum of the training examples' \
     'mkdir -p there; cp other.csv there/table.csv; cd there; exec "$0" "$@"'
 sed '40,$s/^\(.\),/\1,9/' table.csv >other.csv # the test set is in a file of its own

@@ -7,6 +7,7 @@
 #include "isa.h"
 #include "train.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -305,11 +306,16 @@ dro_status dro__ranks_begin(dro_train *t, bool resume)
     return check_pipe(t);
 }
 
-/* The processor too, as every rank updates w. */
+/* Before the settings, of which some follow from it: the processor, as every rank updates w, and
+ * the size of the data. */
 static void describe_machine(const dro_train *t, char text[LINES_SIZE])
 {
-    snprintf(text, LINES_SIZE, "backend=%s\ninstruction set=%s\n", t->ctx->backend->name,
-             dro__cpu_isa_name(dro__cpu_isa()));
+    const int64_t *n = t->task.info.examples;
+    snprintf(text, LINES_SIZE,
+             "backend=%s\ninstruction set=%s\nexamples to train, test and hold out=%lld, %lld, "
+             "%lld\n",
+             t->ctx->backend->name, dro__cpu_isa_name(dro__cpu_isa()), (long long)n[DRO_TRAIN],
+             (long long)n[DRO_TEST], (long long)n[DRO_HOLDOUT]);
 }
 
 /* Checksums of what the settings name: the data, and the weights with which the run begins. */
@@ -321,8 +327,7 @@ static dro_status describe_start(dro_train *t, char text[LINES_SIZE])
     size_t used = 0, statistics = dro__task_statistics(&t->task) * sizeof *t->statistics;
     for (int s = 0; s < DRO_SPLITS; s++)
         used += (size_t)snprintf(text + used, LINES_SIZE - used,
-                                 "%s examples=%lld\nchecksum of the %s examples=%016llx\n",
-                                 splits[s], (long long)t->task.info.examples[s], splits[s],
+                                 "checksum of the %s examples=%016llx\n", splits[s],
                                  (unsigned long long)dro__sum_of_split(&t->task, (dro_split)s));
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     DRO_TRY(dro__run_statistics(t, t->statistics));
@@ -350,6 +355,18 @@ static dro_status describe(dro_train *t, char **text)
     return DRO_OK;
 }
 
+static void note_idle(const dro_train *t)
+{
+    int ranks = dro_comm_size(t->comm),
+        batch = t->task.batch < INT_MAX ? (int)t->task.batch : INT_MAX;
+    if (t->opt->cls->exact)
+        dro__note(t, "%s is not divided: every rank computes everything, and several are no faster",
+                  t->opt->cls->name);
+    else if (batch < ranks)
+        dro__note(t, "batch=%d on %d ranks: in each step %d of them have no example", batch, ranks,
+                  ranks - batch);
+}
+
 dro_status dro__ranks_compare(dro_train *t)
 {
     const dro__ranks *r = t->task.ranks;
@@ -361,6 +378,8 @@ dro_status dro__ranks_compare(dro_train *t)
     DRO_TRY(dro__comm_agree(t->comm, describe(t, &mine)));
     dro_status status = dro__comm_same(t->comm, mine);
     dro__free(mine);
+    if (status == DRO_OK)
+        note_idle(t);
     return status;
 }
 
