@@ -64,6 +64,7 @@ ended() {
         for one in $left; do about "$one"; done
         sed 's/^/  said: /' log
         kill -KILL $left
+        took=0 # it is in the line above
     fi
     wait "$1"
     [ $took -le $worst ] || worst=$took
@@ -149,8 +150,8 @@ signals() { # signal, how often
         random 3
         goes_on ranks $((1 << drawn))
     done
-    echo "$1: $((hits - last)) of $k runs were hit before their end; all gone within $worst ms at most;" \
-        "$((failures - before)) failures; not counted: $last stopped when the others had ended"
+    echo "$1: $((hits - last)) of $k runs were hit before their end; $((failures - before)) failures;" \
+        "otherwise all gone within $worst ms; not counted: $last stopped when the others had ended"
     worst=0
 }
 
@@ -187,8 +188,8 @@ links() {
         cable up
         goes_on on_machines
     done
-    echo "link down: $hits of $k runs were hit before their end; all gone within $worst ms at most;" \
-        "$((failures - before)) failures"
+    echo "link down: $hits of $k runs were hit before their end; $((failures - before)) failures;" \
+        "otherwise all gone within $worst ms"
 }
 
 length2=$(length 2)

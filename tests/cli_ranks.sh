@@ -67,7 +67,7 @@ ranks 3 "$dro" train $table --batch 8 --model mlp --threads 1 --out three >log 2
 loss() { sed -n 's/.*"train":{"objective":[^,]*,"loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl" | tail -1; }
 awk -v a="$(loss alone)" -v b="$(loss three)" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }' ||
     fail "3 ranks: loss $(loss three), one process $(loss alone)"
-ranks 3 "$dro" train $table --batch 2 --model mlp --steps 2 --out few >log 2>&1 || fail "3 ranks, a batch of 2"
+ranks 3 "$dro" train $table --batch 2 --model mlp --out few >log 2>&1 || fail "3 ranks, a batch of 2"
 grep -q 'batch=2 on 3 ranks: in each step 1 of them' log || fail "3 ranks, a batch of 2: no note"
 ranks 2 "$dro" train $images --batch 24 --set sync_norm=yes --threads 1 --out synced >log 2>&1 || fail "sync_norm"
 [ "$(grep -c '^files' log)" -eq 1 ] || fail "not one rank prints"

@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 enum { BEAT_MS = 500, SILENCE_MS = 4000, LINGER_MS = 2500, FIRST_MS = 2000 };
-enum { CONNECT_MS = 3000, PLACES = 16 };
+enum { CONNECT_MS = 3000, PLACES = 16, ATTEMPTS = 4 };
 
 enum { FRAME_BEAT = 1, FRAME_END, FRAME_QUIT };
 
@@ -347,13 +347,14 @@ static dro_status accept_all(dro__watch *w, const listening *m, int listener)
         }
         poll(&p, 1, (int)left);
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        hello g = {.rank = -1};
+        hello g = {.rank = -1}, again;
         if (fd < 0)
             continue;
         bool known = transfer(fd, &g, sizeof g, false, now_ms() + CONNECT_MS) &&
                      memcmp(g.token, m->token, sizeof g.token) == 0 && g.rank > 0 &&
                      g.rank < c->size && w->peers[g.rank - 1].fd < 0;
-        if (!known || !transfer(fd, &g, sizeof g, true, now_ms() + CONNECT_MS)) {
+        if (!known || !transfer(fd, &g, sizeof g, true, now_ms() + CONNECT_MS) ||
+            !transfer(fd, &again, sizeof again, false, now_ms() + CONNECT_MS)) {
             close(fd);
             continue;
         }
@@ -380,20 +381,23 @@ static int connect_to(uint32_t place, uint16_t port)
     return -1;
 }
 
-/* Another rank: connects to rank 0 at the first of its addresses that answers with the token. */
+/* Another rank: connects to rank 0 at the first of its addresses that answers with the token. More
+ * than one attempt, as strangers who connect and send nothing keep rank 0 busy. Its own second
+ * hello tells rank 0 that it has not given this attempt up. */
 static dro_status find_first(dro__watch *w, const listening *m)
 {
     dro_comm *c = w->comm;
     int64_t until = now_ms() + 1000 * dro__join_seconds();
-    for (int k = 0; k < m->count && now_ms() < until; k++) {
+    for (int k = 0; k < ATTEMPTS * m->count && now_ms() < until; k++) {
         hello g = {.rank = c->rank}, answer = {.rank = -1};
-        int fd = connect_to(m->places[k], m->port);
+        int fd = connect_to(m->places[k % m->count], m->port);
         if (fd < 0)
             continue;
         memcpy(g.token, m->token, sizeof g.token);
         if (transfer(fd, &g, sizeof g, true, now_ms() + CONNECT_MS) &&
             transfer(fd, &answer, sizeof answer, false, now_ms() + CONNECT_MS) &&
-            memcmp(&g, &answer, sizeof g) == 0) {
+            memcmp(&g, &answer, sizeof g) == 0 &&
+            transfer(fd, &g, sizeof g, true, now_ms() + CONNECT_MS)) {
             w->peers[0].fd = fd;
             return DRO_OK;
         }
