@@ -280,6 +280,9 @@ class Arrays:
                                           any(is_category(column) for _, column in columns(X)))
         count = len(X) if self.X is None else self.X.shape[0]
         self._name = getattr(y, "name", None)
+        if isinstance(y, str):
+            raise TypeError(f"y is {y!r}: expected the labels themselves, such as table[{y!r}], "
+                            f"and X without them: table.drop(columns={y!r})")
         y = _without_gaps(_whole("y", y, count))
         if y.dtype.kind == "O" and _has_floats(y):
             y = y.astype(np.float64)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _EXACT = ("lbfgs", "newton")
+_EXACT_MOST = 1024  # classes of the exact solvers
 _DENSE_MOST = 4096  # columns of sparse rows that the library makes dense
 _BATCH = 16  # rows of a step; fewer learn faster from each row, and cost more calls
 
@@ -41,13 +42,14 @@ _PARAMETERS = """
     over: "example", "class", "group" (give fit the groups) or "none" (the mean loss).
     alpha: strength of the l2 regulariser, which is on the intercept too; None: the library's rule,
         a constant over the number of examples, or over the sum of their weights if that is larger.
-    solver: None: the exact minimum of a linear model (lbfgs), recover for a network. "newton", or
-        any optimiser of the library.
+    solver: None: the exact minimum of a linear model (lbfgs) of at most 1024 classes, otherwise
+        recover. "newton", or any optimiser of the library.
     max_iter: most iterations of an exact solver, or steps of the others; None: the library's rule.
     settings: a dictionary of further settings of libdro.train(), for example {"eta": 0.01}.
     n_jobs: threads; None: 1, -1: one for each processor.
 
-    Columns are used as they are: put a StandardScaler before it where they differ in size. Equal
+    Columns are used as they are: put a StandardScaler before it where they differ in size. Sparse
+    rows of more than 4096 columns: model="linear", two classes or a real-valued target. Equal
     examples are merged into one with the sum of their weights, so that the result depends neither
     on the order of the rows nor on whether an example has a weight of 2 or is there twice.
     partial_fit() takes one step for each batch of 16 rows, with RECOVER unless `solver` names
@@ -93,13 +95,15 @@ class _Estimator(BaseEstimator):
         X, y = self._checked(X, y, reset=True)
         weights = _weights(sample_weight, X)
         y = self._encode_first(y, weights)
+        self._check_wide(X)
         groups = self._groups(groups, X, first=True)
         total = X.shape[0] if weights is None else float(weights.sum())
         X, y, groups, weights = _merged(X, y, groups, weights)
         arrays = Arrays(X, y, groups=groups, weights=weights, options="scale=none",
                         classes=None if self._real else np.arange(len(self.classes_)))
-        exact = "lbfgs" if self.model == "linear" else "recover"
-        settings = dict(model=self.model, optimizer=self.solver or exact, steps=self.max_iter,
+        exact = self.model == "linear" and (self._real or len(self.classes_) <= _EXACT_MOST)
+        solver = self.solver or ("lbfgs" if exact else "recover")
+        settings = dict(model=self.model, optimizer=solver, steps=self.max_iter,
                         eval_train="no", eval_every=10**6, seed=self._seed(),
                         threads=self._threads(), progress=False, **self._objective(),
                         **self._strength(X, total))
@@ -138,6 +142,14 @@ class _Estimator(BaseEstimator):
         if self.alpha is not None:
             chosen.update(reg="l2", reg_strength=self.alpha)
         return chosen
+
+    def _check_wide(self, X):
+        classes = 0 if self._real else len(self.classes_)
+        if _is_wide(X) and (classes > 2 or self.model.startswith("mlp")):
+            raise ValueError(
+                f"X is sparse with {X.shape[1]} columns: above {_DENSE_MOST}, model must be "
+                '"linear", and there must be two classes or a real-valued target. For more '
+                "classes use OneVsRestClassifier(DROClassifier()), or fewer columns")
 
     def _gentle(self):
         """The library's rule for lam where the library does not see what the rule needs."""

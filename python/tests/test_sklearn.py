@@ -18,6 +18,7 @@ from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.linear_model import LogisticRegression, Ridge  # noqa: E402
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate  # noqa: E402
+from sklearn.multiclass import OneVsRestClassifier  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
@@ -148,6 +149,21 @@ def test_sparse_is_dense(table):
     labels = np.asarray(wide[:, :3000].sum(axis=1)).ravel() > np.asarray(
         wide[:, 3000:].sum(axis=1)).ravel()
     assert DROClassifier(alpha=1e-6).fit(wide, labels).score(wide, labels) > 0.95
+    for estimator, y in ((DROClassifier(), np.arange(300) % 3), (DROClassifier("mlp"), labels),
+                         (DRORegressor("mlp"), labels)):
+        with pytest.raises(ValueError, match="sparse with 6000 columns: above 4096, model must be"):
+            estimator.fit(wide, y)
+    three = OneVsRestClassifier(DROClassifier(alpha=1e-6)).fit(wide, np.arange(300) % 3)
+    assert three.score(wide, np.arange(300) % 3) > 0.95
+
+
+def test_more_classes_than_the_exact_solvers_take():
+    rng = np.random.default_rng(0)
+    y = np.arange(2200) % 1100
+    X = 3 * rng.normal(size=(1100, 8))[y] + 0.1 * rng.normal(size=(2200, 8))
+    model = DROClassifier(max_iter=100, random_state=0).fit(X, y)
+    assert model.result_["optimizer"] == "recover"
+    assert model.score(X, y) > 20 / 1100  # better than by chance
 
 
 def test_coefficients_of_two_classes(table):

@@ -174,6 +174,8 @@ def test_errors_in_tables(table):
     pd = pytest.importorskip("pandas")
     X = pd.DataFrame(table[0], columns=["u", "v", "w"])
     assert libdro.Arrays(pd.concat([X, X], axis=1), table[1]).X.shape == (400, 6)
+    with pytest.raises(TypeError, match="y is 'u': expected the labels themselves"):
+        libdro.train(data=(X, "u"))
     when = pd.Timestamp("1970-01-03") + pd.to_timedelta(np.arange(400), unit="D")
     assert libdro.Arrays(X.assign(d=when), table[1]).X[5, 3] == 7
     model = libdro.train(data=(X.assign(d=1), table[1]), model="linear").model
