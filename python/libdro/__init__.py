@@ -1,9 +1,9 @@
-"""libdro: train models that do not ignore the rare and the hard.
+"""libdro: train models that do not ignore rare and difficult examples.
 
     run = libdro.train(data=(X, y), model="linear", optimizer="recover", lam=1)
     libdro.load("run").predict(X)
-    libdro.minimize(forward, backward, w0, n, lam=0.1)      # a loss and a gradient of one's own
-    libdro.sklearn.DROClassifier, libdro.torch.Tilt          # imported when they are asked for"""
+    libdro.minimize(forward, backward, w0, n, lam=0.1)      # your own loss and gradient
+    libdro.sklearn.DROClassifier, libdro.torch.Tilt          # imported on first use"""
 from typing import Any
 
 from ._arrays import Arrays

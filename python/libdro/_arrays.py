@@ -256,9 +256,9 @@ class Arrays:
     y: classes (any values) or, where y is of floats, a real-valued target.
 
     groups: one integer per example, from 0 on. weights: example weights, 0 or more. options: as
-    behind the comma of a SPEC, for example "holdout=0.1". classes: the values of y in the order of
-    their numbers, where it is known. Float32 arrays are not copied here; the library copies
-    once. Columns of dates become days since 1970.
+    behind the comma of a SPEC, for example "holdout=0.1". classes: all possible values of y, in the
+    order of the class numbers; None: those found in y. Float32 arrays are not copied here; the
+    library copies once. Columns of dates become days since 1970.
 
     A table with text, categories or missing values is `encoded`: the library reads it from a
     temporary CSV file. Text, booleans and categories become one-hot. Numbers, dates and missing

@@ -35,8 +35,8 @@ class Report:
 
 
 class Run:
-    """What a training run has left: `result` and `config` (dictionaries), `metrics` (a row per
-    evaluation), `notes` (lines that the library wrote on the way), `ended` and `folder`. close()
+    """The outcome of a training run: `result` and `config` (dictionaries), `metrics` (a row per
+    evaluation), `notes` (the library's remarks during the run), `ended` and `folder`. close()
     removes a temporary folder; `with train(...) as run:` closes it."""
 
     def __init__(self, folder: str, ended: str = "done", notes: Any = (),

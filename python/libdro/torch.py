@@ -87,13 +87,13 @@ class Tilt(torch.nn.Module):
     lam log E exp(loss/lam): the library's scent (src/opt/opt_scent.c).
 
     over="example": the gradient is sum_i c_i grad loss_i with c_i = exp(loss_i/lam - log_u) / n.
-    log_u follows log E exp(loss/lam) with weight gamma for the newest batch, and weighs a batch by
-    what it was before it. Exponents beyond cap continue as the tangent; a batch of mean weight
-    above heaviest is scaled down to it (0: never).
+    log_u is the logarithm of a moving average of exp(loss/lam), with weight gamma for the newest
+    batch. A batch is weighed with the log_u from before it. Above cap, exp is replaced by its
+    tangent. A batch whose mean weight is above heaviest is scaled down to it (0: never).
 
     over="class" or "group": robust over classes or groups, whose mean losses are tracked in the
     same way. Call it with the labels (or groups): tilt(losses, labels), integers from 0 on. count:
-    how many there are; None: as many as have been seen, which on a GPU waits for the labels.
+    how many there are; None: as many as have been seen; on a GPU this waits for the labels.
     prior: "uniform", or "data" for their shares.
 
     objective: instead of lam, another objective of the library: "cvar:0.1", "chi2:1" or
@@ -104,9 +104,9 @@ class Tilt(torch.nn.Module):
     of all processes are one batch, with one estimate; each process's loss is scaled so that DDP's
     mean of the gradients is their sum.
 
-    objective is the running F, weights the last batch's, of mean near 1. With lam it is made of
-    PyTorch's operations. With tensors on a GPU nothing is copied to the host but, once, whether the
-    first batch gave an estimate. state_dict() carries the estimate."""
+    objective is the running F; weights are those of the last batch, of mean near 1. With lam the
+    tilt consists of PyTorch's operations. On a GPU a single number is copied to the host, once:
+    whether the first batch gave an estimate. state_dict() contains the estimate."""
 
     def __init__(self, lam: float | None = None, over: str = "example", gamma: float = 0.03,
                  cap: float = 10.0, heaviest: float = 30.0, count: int | None = None,
@@ -345,10 +345,10 @@ class Recover(torch.optim.Optimizer):
 
     A step evaluates the closure at the present weights and, from the second step on, at the weights
     of the step before: PyTorch's random numbers are the same at both, and batch norm's running
-    statistics move once (give the module, not its parameters). It must return one loss per example,
-    of the same examples each time: a batch is drawn, and augmented by anything but PyTorch, before
-    the step. A list of closures is one batch in pieces: every piece is evaluated once more, and the
-    memory is that of the largest.
+    statistics move once (give the module, not its parameters). The closure must return one loss per
+    example, of the same examples each time: draw the batch before the step, and augment it there
+    too, unless with PyTorch's random numbers. A list of closures is one batch in pieces. Each piece
+    is evaluated once more, and the memory needed is that of the largest piece.
 
     lr: the step size; schedulers work. Parameter groups may have step sizes of their own, whose
     ratios stay as they are in the first step; other settings are the same for all.
@@ -370,7 +370,7 @@ class Recover(torch.optim.Optimizer):
     not wait. So a step with a number that is not finite, which changes nothing, is reported by a
     later step; those in between change nothing either. objective, info and state_dict() wait. A
     step cannot be part of a CUDA graph; the model within the closure can. A package without
-    libdro_step_cuda.so computes on the CPU instead: the weights and gradients travel."""
+    libdro_step_cuda.so computes on the CPU instead, with copies of the weights and gradients."""
 
     def __init__(self, model: torch.nn.Module | Iterable[Any], lr: float, lam: float | None = None,
                  batch: int | None = None, classes: int = 0,
@@ -591,8 +591,9 @@ class Recover(torch.optim.Optimizer):
         self._strides = self._strides or [_strides(p) for p in self._params]
         device = _device_of_steps(self._params)
         if device.type == "cpu" and self._params[0].is_cuda:
-            warnings.warn("libdro has no libdro_step_cuda.so that works here: the arithmetic of "
-                          "Recover's steps runs on the CPU, and the weights travel", stacklevel=4)
+            warnings.warn("libdro_step_cuda.so is missing or does not load: Recover computes its "
+                          "steps on the CPU, with copies of the weights and gradients",
+                          stacklevel=4)
         self._units, self._seen = self._measure(device), {}
         w = torch.empty(self._dim)
         self._gather(self._params, w)
