@@ -1,8 +1,9 @@
 #!/bin/sh
 # kills.sh DRO [COUNT]: kills runs at random moments (SIGKILL) and resumes them, COUNT times in all (1000), over a
-# table, images, a stream, a comparison and a sweep. At the end weights, metrics and results are those of runs that were
-# left alone, but for the times. One line per kind; exit status 1 if anything differs. Writes one temporary folder.
-# JOBS: so many share the work (1). SEED: of the moments (1). SECONDS_EACH: of a kind of run, at most (no limit).
+# table, images without and with every ingredient, a stream, a comparison and a sweep. At the end weights, metrics and
+# results are those of runs that were left alone, but for the times. One line per kind; exit status 1 if anything
+# differs. Writes one temporary folder. JOBS: so many share the work (1). SEED: of the moments (1). SECONDS_EACH: of a
+# kind of run, at most (no limit).
 set -u
 dro=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 count=${2:-1000} jobs=${JOBS:-1} seed=${SEED:-1} seconds=${SECONDS_EACH:-0}
@@ -19,7 +20,7 @@ if [ "$jobs" -gt 1 ]; then
               print "kills:", all, (bad ? "with failures" : "without failure"); exit bad }' "$work"/*
     exit
 fi
-each=$(((count + 4) / 5))
+each=$(((count + 5) / 6))
 cd "$work" || exit 1
 awk 'BEGIN { srand(3); print "a,b,y"; for (i = 0; i < 2000; i++) { x = rand(); print x "," rand() "," (x > 0.5 ? "p" : "q") } }' >t.csv
 awk 'BEGIN { srand(4); for (i = 0; i < 60000; i++) { x = rand(); print (x > 0.5 ? "+1" : "-1") " 1:" x " 2:" rand() } }' >s.svm
@@ -69,6 +70,9 @@ kind() {
 }
 kind table --resume train --data csv:t.csv,label=y,holdout=0.2 --best accuracy --epochs 3 --threads 1
 kind images --resume train --data synth:glyphs,n=300,test=60,size=12,classes=3 --model glyphnet --epochs 2 --threads 1
+kind ingredients --resume train --data synth:glyphs,n=300,test=60,size=12,classes=3 --model glyphnet --epochs 2 --stage2 1 \
+    --loss logit-adjusted --smoothing-head 0.3 --classifier cosine --ema 0.9 --sam 0.05 --sam-over class --mixup 0.5 \
+    --cutmix 1 --augment crop,flip,autoaugment,cutout --threads 1
 kind stream --resume train --data libsvm:s.svm,features=2 --progressive --report-every 5000 --checkpoint-every 0.05 --threads 1
 kind compare '' compare --data csv:t.csv,label=y --epochs 2 --threads 1 --seeds 1
 kind sweep '' sweep --data csv:t.csv,label=y,holdout=0.2 --optimizer sgd --grid eta=0.1,0.2 --epochs 2 --threads 1

@@ -112,6 +112,9 @@ static void test_resumes(void **state)
     check_resumed("optimizer=sgd model=glyphnet loss=logit-adjusted classifier=cosine ema=0.8 "
                   "sam=0.1 sam_over=class smoothing_head=0.3 stage2=1 augment=crop,flip,cutout "
                   "mixup=0.5");
+    check_resumed("optimizer=recover model=glyphnet loss=logit-adjusted classifier=cosine ema=0.8 "
+                  "sam=0.1 sam_over=class smoothing_head=0.3 stage2=1 mixup=0.5 cutmix=1 "
+                  "augment=crop,flip,autoaugment,cutout");
 }
 
 /* In the second stage the output layer moves and nothing else; classes are drawn alike. */

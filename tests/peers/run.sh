@@ -25,6 +25,11 @@ echo "exact minima: SciPy against the checked-in reference"
 echo "trajectories: PyTorch against the checked-in reference"
 "$PYTHON" "$here/peers/torch_check.py"
 
+echo "augmentation: torchvision against the checked-in reference"
+cp "$here/refs/make_policy.py" "$work/refs/"
+"$PYTHON" "$work/refs/make_policy.py"
+cmp "$here/refs/policy.txt" "$work/refs/policy.txt"
+
 echo "weights files: Python's safetensors in both directions"
 "$PYTHON" "$here/peers/safetensors_check.py" "$(dirname "$DRO")/tests/peer_safetensors_copy"
 
