@@ -145,6 +145,48 @@ static void test_keep_tail(void **state)
           DRO_ERR_DATA, "a number");
 }
 
+/* For a real-valued target one value beyond the fences is enough for a feature of what the limit
+ * takes off: with the limited number it is the number. Rows beyond training's are cut to it. */
+static void test_keep_excess(void **state)
+{
+    char text[4000] = "a,y\n";
+    (void)state;
+    for (int k = 0; k < 200; k++)
+        sprintf(text + strlen(text), "%d,%d.5\n", k % 20, k);
+    char *kept = encoding_of(text, ",label=y,target=real");
+    assert_memory_equal(strchr(kept, '\n'), "\nlimited 'a ", 12);
+    free(kept);
+    strcat(text, "1000,7\n,8\n");
+    kept = encoding_of(text, ",label=y,target=real");
+    assert_memory_equal(strchr(kept, '\n'), "\nlimited+ 'a ", 13);
+    dro_data *data;
+    dro_examples e;
+    OK(ctx, open_kept("a\n1000\n-1000\n2000\n40\n9\n\"\"\n", "", kept, &data));
+    OK(ctx, dro_data_examples(data, DRO_TRAIN, &e));
+    assert_int_equal(info_of(data).features, 2);
+    double centre, factor, unit, most;
+    assert_int_equal(
+        sscanf(strchr(kept, '\n'), "\nlimited+ 'a %lf %lf %lf %lf", &centre, &factor, &unit, &most),
+        4);
+    const double rows[] = {1000, -1000, 2000, 40, 9};
+    for (int i = 0; i < 5; i++) {
+        double x = (rows[i] - centre) * factor,
+               sum = (double)e.x[2 * i] + unit * (double)e.x[2 * i + 1];
+        if (i == 0 || i > 2)
+            assert_float_equal(sum, x, 1e-5 * fabs(x));
+        else
+            assert_float_equal(e.x[2 * i + 1], copysign(most / unit, x), 1e-5);
+    }
+    assert_true(e.x[7] > 0 && e.x[9] == 0 && e.x[10] == 0 && e.x[11] == 0);
+    assert_true(e.x[1] == 1 && unit == most); /* one outlier: its own excess is the unit */
+    dro_data_close(data);
+    free(kept);
+    FAILS(ctx,
+          open_kept("a\n1\n", "", "csv 1 2 1 header real dense '\nlimited+ 'a 3 1 0 2\nlabel 'y",
+                    &(dro_data *){NULL}),
+          DRO_ERR_DATA, "a positive number");
+}
+
 /* Real targets, a text for missing values, no header; the label in front. */
 static void test_keep_plain(void **state)
 {
@@ -244,6 +286,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_keep_csv, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_missing, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_tail, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_keep_excess, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_plain, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_refuse, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_libsvm, setup, teardown),

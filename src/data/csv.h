@@ -171,16 +171,19 @@ dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first,
  * differ, and it is not named in categorical=. Then it is one feature, (x - centre) * factor and
  * the limit of scale.h, 0 where missing; with scale=none it is x, the mean where missing. If
  * training has DRO__CSV_MISSING such rows, an indicator of that follows; if it has DRO__CSV_TAIL
- * outliers, how far beyond the limit the value is. Any other is one indicator per category, in the
- * order of their bytes, one for "missing" if training has that, and one for a category that
- * training did not have. Of more than DRO__CSV_MANY categories those of one row have that last one,
- * too; a column of more than DRO__CSV_CATEGORIES_MAX is left out. */
+ * outliers, how far beyond the limit the value is; if it has any and the target is real-valued, the
+ * excess: what the limit takes off, divided by its root mean square where there is any, or by more
+ * so that no training row has more than twice the limit, which later rows are cut to. Any other is
+ * one indicator per category, in the order of their bytes, one for "missing" if training has that,
+ * and one for a category that training did not have. Of more than DRO__CSV_MANY categories those of
+ * one row have that last one, too; a column of more than DRO__CSV_CATEGORIES_MAX is left out. */
 typedef struct dro__column {
     bool numeric;
     bool missing; /* it has an indicator of missing values: text with one, numbers with many */
     bool left_out, dropped; /* the label, or a column of drop=; dropped: the latter */
     bool plain, limited;    /* plain: not scaled */
     bool tail;              /* limited, with a feature for how far beyond the limit */
+    bool excess;            /* limited, with a feature for what the limit takes off */
     bool commas;            /* numbers may have a decimal comma */
     bool formatted;         /* dro__csv_formatted(): all cells, and not all are plain numbers */
     bool may_count;         /* not named in categorical= */
@@ -190,6 +193,7 @@ typedef struct dro__column {
                                order, or 0 */
     dro__column_spread spread;
     double centre, factor;
+    double excess_unit, excess_most; /* what the excess is divided by, and cut to before */
     double *sample, low, high; /* values that the fences come from; the fences */
     size_t sampled;
     int64_t outliers;                 /* values of training beyond the fences */

@@ -202,7 +202,50 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
     c->factor = dro__spread_scale(&c->spread);
     c->missing = !c->plain && c->gone >= DRO__CSV_MISSING;
     c->tail = c->outliers >= DRO__CSV_TAIL;
-    c->features = 1 + c->missing + c->tail;
+    c->features = 1 + c->missing + c->tail + c->excess;
+    return DRO_OK;
+}
+
+/* Values beyond the limit in a column of outliers: their excess. */
+typedef struct excess {
+    int64_t count;
+    double squares, most;
+} excess;
+
+static void take_excess(const dro__column *c, double value, excess *to)
+{
+    double over = fabs(dro__excess((value - c->spread.mean) * dro__spread_scale(&c->spread)));
+    to->count += over > 0;
+    to->squares += over * over;
+    to->most = fmax(to->most, over);
+}
+
+/* For a real-valued target: one more pass, over the columns that have outliers. */
+static dro_status learn_excess(const dro__csv *csv, const dro__csv_form *form, const int64_t *rows,
+                               int64_t count, dro__columns *cols)
+{
+    const char *cell = csv->cells;
+    double value;
+    excess *all = dro__alloc(cols->count, sizeof *all);
+    if (!all)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", cols->count);
+    for (int64_t i = 0; i < count; i++) {
+        cell = walk(csv, cell, i > 0 ? rows[i - 1] + 1 : 0, rows[i]);
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
+            const dro__column *c = &cols->at[k];
+            if (c->outliers > 0 && !dro__csv_missing(&form->missing, cell) &&
+                !(c->blanks && dro__csv_blank(cell)) && dro__csv_value(c, cell, &value))
+                take_excess(c, value, &all[k]);
+        }
+    }
+    for (size_t k = 0; k < cols->count; k++) {
+        dro__column *c = &cols->at[k];
+        double usual = sqrt(all[k].squares / (double)(all[k].count + !all[k].count));
+        c->excess_most = all[k].most;
+        c->excess_unit = fmax(usual, all[k].most / (2 * DRO__LIMIT));
+        c->excess = c->excess_unit > 0 && isfinite(c->excess_unit);
+    }
+    dro__free(all);
     return DRO_OK;
 }
 
@@ -297,8 +340,11 @@ dro_status dro__csv_learn(const dro__csv *csv, const dro__csv_form *form, const 
 {
     DRO_TRY(begin_columns(csv, form, count, cols));
     DRO_TRY(take_rows(csv, form, rows, count, false, cols));
-    if (find_outliers(cols))
+    bool any = find_outliers(cols);
+    if (any)
         DRO_TRY(take_rows(csv, form, rows, count, true, cols));
+    if (any && form->real)
+        DRO_TRY(learn_excess(csv, form, rows, count, cols));
     for (size_t k = 0; k < cols->count; k++) {
         dro__column *c = &cols->at[k];
         dro__free(c->sample);
@@ -340,11 +386,17 @@ uint64_t dro__columns_bytes(const dro__columns *cols)
 /* ---- encoding ---- */
 
 /* What a cell makes of its column's features: one of them, the others are 0; of a number beyond the
- * limit the last one too. */
+ * limit the last ones too. */
 typedef struct encoded {
-    size_t feature, last;
-    float value, beyond; /* 0: none */
+    size_t feature, tail;
+    float value, beyond, excess; /* 0: none */
 } encoded;
+
+static float excess_of(const dro__column *c, double number)
+{
+    double over = dro__excess(number);
+    return (float)(copysign(fmin(fabs(over), c->excess_most), over) / c->excess_unit);
+}
 
 static dro_status encode_number(const dro__csv_encoder *e, int64_t row, size_t k, const char *cell,
                                 encoded *to)
@@ -359,7 +411,8 @@ static dro_status encode_number(const dro__csv_encoder *e, int64_t row, size_t k
     number = c->plain ? number : (number - c->centre) * c->factor;
     to->value = (float)(c->limited ? dro__limited(number) : number);
     to->beyond = (float)(c->tail ? dro__beyond(number) : 0);
-    if (!isfinite(to->value) || !isfinite(to->beyond))
+    to->excess = c->excess ? excess_of(c, number) : 0;
+    if (!isfinite(to->value) || !isfinite(to->beyond) || !isfinite(to->excess))
         return dro__csv_bad_cell(e->csv, row, k, cell, "a finite number near those of training");
     return DRO_OK;
 }
@@ -372,7 +425,7 @@ static dro_status encode_cell(const dro__csv_encoder *e, int64_t row, size_t k, 
     const dro__columns *cols = e->columns;
     const dro__column *c = &cols->at[k];
     bool gone = dro__csv_missing(missing, cell) || (c->blanks && dro__csv_blank(cell));
-    *to = (encoded){.feature = c->feature, .last = c->feature + c->features - 1};
+    *to = (encoded){.feature = c->feature, .tail = c->feature + 1 + c->missing};
     if (gone && missing->refuse)
         return dro__csv_bad_cell(csv, row, k, cell, "a value, because of missing=refuse");
     if (c->numeric && !gone)
@@ -396,7 +449,7 @@ size_t dro__columns_entries(const dro__columns *cols)
 {
     size_t entries = 0;
     for (size_t k = 0; k < cols->count; k++)
-        entries += cols->at[k].left_out ? 0 : 1 + (size_t)cols->at[k].tail;
+        entries += cols->at[k].left_out ? 0 : 1 + (size_t)cols->at[k].tail + cols->at[k].excess;
     return entries;
 }
 
@@ -435,14 +488,13 @@ dro_status dro__csv_encode_row(const dro__csv_encoder *e, int64_t row, const cha
         if (cols->at[k].left_out)
             continue;
         DRO_TRY(encode_cell(e, row, k, p, &c));
-        if (x)
-            x[c.feature] = c.value;
-        else if (c.value != 0)
-            put_entry(t, c.feature, c.value, count);
-        if (x && c.beyond != 0)
-            x[c.last] = c.beyond;
-        else if (c.beyond != 0)
-            put_entry(t, c.last, c.beyond, count);
+        const size_t at[] = {c.feature, c.tail, c.tail + cols->at[k].tail};
+        const float values[] = {c.value, c.beyond, c.excess};
+        for (int i = 0; i < 3; i++)
+            if (x && values[i] != 0)
+                x[at[i]] = values[i];
+            else if (values[i] != 0)
+                put_entry(t, at[i], values[i], count);
     }
     *cell = p;
     return DRO_OK;

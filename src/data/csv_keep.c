@@ -8,12 +8,13 @@
  *     csv 1 COLUMNS LABEL header|plain classes|real dense|sparse MISSING
  *     label NAME
  *     dropped NAME
- *     limited|tailed|number|plain NAME CENTRE FACTOR
+ *     limited|tailed|number|plain NAME CENTRE FACTOR [UNIT MOST]
  *     words NAME missing|whole COUNT CATEGORY ...
  *
  * One line for each column. tailed: limited, with a feature for what is beyond the limit. Behind
  * the first word of a column of numbers: $ and the unit of formatted numbers, @ and the order of
- * dates; then a comma where decimal commas are read; last ? with an indicator of missing values.
+ * dates; then a comma where decimal commas are read; then + with a feature for what the limit takes
+ * off, its unit and the most of training; last ? with an indicator of missing values.
  *
  * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header
  * the columns of a file are found by their names and others are skipped; without, by their
@@ -92,6 +93,7 @@ static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *
     put(w, c->numeric && !c->left_out && c->date ? date : "");
     put(w, c->numeric && !c->left_out && c->formatted && !c->date ? unit : "");
     put(w, c->numeric && !c->left_out && c->commas && !c->date ? "," : "");
+    put(w, c->numeric && !c->left_out && c->excess ? "+" : "");
     put(w, c->numeric && !c->left_out && c->missing ? "?" : "");
     put_text(w, name);
     if (c->left_out)
@@ -99,6 +101,8 @@ static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *
     if (c->numeric) {
         put_number(w, c->centre);
         put_number(w, c->factor);
+        for (int i = 0; c->excess && i < 2; i++)
+            put_number(w, i ? c->excess_most : c->excess_unit);
         return DRO_OK;
     }
     size_t *order = dro__alloc(c->categories.count + 1, sizeof *order);
@@ -258,7 +262,9 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
     char *word = next(w);
     size_t length = strlen(word);
     c->missing = length && word[length - 1] == '?';
-    word[length -= c->missing] = '\0';
+    length -= c->missing;
+    c->excess = length && word[length - 1] == '+';
+    word[length -= c->excess] = '\0';
     c->commas = length && word[length - 1] == ',';
     length -= c->commas;
     word[length] = '\0';
@@ -286,14 +292,19 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
         return damaged(w, "the order of a date");
     if ((c->left_out && !c->dropped) != (k == kept->label) ||
         !(c->left_out || c->numeric || !strcmp(word, "words")) ||
-        ((c->commas || c->missing || c->formatted) && !c->numeric) || (c->missing && c->plain))
+        ((c->commas || c->missing || c->formatted) && !c->numeric) || (c->missing && c->plain) ||
+        (c->excess && !c->limited))
         return damaged(w, "label, number or words");
     DRO_TRY(next_text(w));
     DRO_TRY(copy_text(w, &kept->names[k]));
     if (c->numeric) {
         DRO_TRY(next_number(w, &c->centre));
         DRO_TRY(next_number(w, &c->factor));
-        c->features = 1 + c->missing + c->tail;
+        DRO_TRY(c->excess ? next_number(w, &c->excess_unit) : DRO_OK);
+        DRO_TRY(c->excess ? next_number(w, &c->excess_most) : DRO_OK);
+        if (c->excess && !(c->excess_unit > 0 && c->excess_most >= 0))
+            return damaged(w, "a positive number");
+        c->features = 1 + c->missing + c->tail + c->excess;
     } else if (!c->left_out) {
         DRO_TRY(read_categories(w, c));
     }

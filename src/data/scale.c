@@ -22,6 +22,11 @@ double dro__beyond(double x)
     return size > DRO__LIMIT ? copysign(log(size / DRO__LIMIT), x) : 0;
 }
 
+double dro__excess(double x)
+{
+    return x - dro__limited(x);
+}
+
 /* ---- outliers ---- */
 
 static int by_value(const void *a, const void *b)

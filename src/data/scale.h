@@ -7,7 +7,9 @@
  * of all others. What is then more than DRO__LIMIT from 0 is compressed to less than twice that
  * (dro__limited): order is kept, and no value can dominate a linear model. Where a column of csv
  * has many values beyond its fences, a second feature grows with their logarithm (dro__beyond): the
- * model learns what a long tail says. A constant column becomes 0.
+ * model learns what a long tail says. Where the target is real-valued and the column has any, one
+ * more is what the limit took off (dro__excess): the model can be linear in all of the column. A
+ * constant column becomes 0.
  *
  * Sparse columns are divided and not centred, so zeros stay zeros: by the root of the mean square
  * over all rows, a value of the usual size counted once more. A rare feature is thus scaled up. */
@@ -28,6 +30,8 @@ size_t dro__sample_most(int64_t rows, size_t columns);
 double dro__limited(double x);
 /* log(|x| / L) with the sign of x beyond the limit L, 0 up to it: how far beyond x is. */
 double dro__beyond(double x);
+/* x - dro__limited(x): 0 up to the limit, and with the limited x as linear as x. */
+double dro__excess(double x);
 
 /* The range beyond which values are outliers; sorts the values. Without any, or if all are alike:
  * everything. */

@@ -1,8 +1,8 @@
 /* The encoding of a table's columns (src/data/csv.h) as ONNX operators: a number becomes
  * (x - centre) * factor, limited, and 0 where it is NaN, with an indicator of that beside it if
- * training had many, and how far beyond the limit it is, if many were; a word the place of its
- * category, one-hot. Up to the limit numbers are double: an id or a time in milliseconds is large,
- * and its deviation small. */
+ * training had many, how far beyond the limit it is, if many were, and what the limit takes off; a
+ * word the place of its category, one-hot. Up to the limit numbers are double: an id or a time in
+ * milliseconds is large, and its deviation small. */
 #include "csv.h"
 #include "onnx.h"
 
@@ -58,13 +58,32 @@ static void beyond(dro__buffer *graph, size_t k, const char *from, const char *t
     dro__onnx_node(graph, "Where", DRO__NAMES(within, rest, zero), to, NULL);
 }
 
+/* What the limit takes off, in its unit, and 0 where x is NaN: x - limited, of at most the size of
+ * training's. */
+static void excess(dro__buffer *graph, const dro__column *c, size_t k, const char *from[2],
+                   const char *to)
+{
+    char over[NAME], least[NAME], most[NAME], cut[NAME], unit[NAME], ratio[NAME], gone[NAME],
+        zero[NAME];
+    scalar(graph, one(least, "excess_least", k), -c->excess_most);
+    scalar(graph, one(most, "excess_most", k), c->excess_most);
+    scalar(graph, one(unit, "excess_unit", k), c->excess_unit);
+    scalar(graph, one(zero, "excess_zero", k), 0);
+    dro__onnx_node(graph, "Sub", DRO__NAMES(from[0], from[1]), one(over, "excess_all", k), NULL);
+    dro__onnx_node(graph, "Min", DRO__NAMES(over, most), one(cut, "excess_below", k), NULL);
+    dro__onnx_node(graph, "Max", DRO__NAMES(cut, least), one(over, "excess_cut", k), NULL);
+    dro__onnx_node(graph, "Div", DRO__NAMES(over, unit), one(ratio, "excess_ratio", k), NULL);
+    dro__onnx_node(graph, "IsNaN", DRO__NAMES(from[0]), one(gone, "excess_gone", k), NULL);
+    dro__onnx_node(graph, "Where", DRO__NAMES(gone, zero, ratio), to, NULL);
+}
+
 /* A column of numbers: (batch, 1), NaN where missing. */
 static void number(dro__buffer *graph, const dro__column *c, const char *input, size_t k,
                    const char *to)
 {
     char centre[NAME], factor[NAME], away[NAME], scaled[NAME], cut[NAME], gone[NAME], none[NAME],
-        whole[NAME], filled[NAME], mark[NAME], past[NAME], tail[NAME];
-    const char *parts[4] = {one(filled, "filled", k)};
+        whole[NAME], filled[NAME], mark[NAME], past[NAME], tail[NAME], over[NAME], rest[NAME];
+    const char *parts[5] = {one(filled, "filled", k)};
     size_t count = 1;
     float gap = (float)(c->plain ? c->centre : 0);
     dro__onnx_input(graph, input, DRO__ONNX_DOUBLE, DRO__INTS(1), 1);
@@ -84,7 +103,7 @@ static void number(dro__buffer *graph, const dro__column *c, const char *input, 
     to_float(graph, value, one(whole, "number", k));
     dro__onnx_node(graph, "IsNaN", DRO__NAMES(input), one(gone, "gone", k), NULL);
     dro__onnx_node(graph, "Where", DRO__NAMES(gone, none, whole),
-                   c->missing || c->tail ? filled : to, NULL);
+                   c->missing || c->tail || c->excess ? filled : to, NULL);
     if (c->missing) {
         to_float(graph, gone, one(mark, "mark", k));
         parts[count++] = mark;
@@ -93,6 +112,11 @@ static void number(dro__buffer *graph, const dro__column *c, const char *input, 
         beyond(graph, k, scaled, one(past, "far", k));
         to_float(graph, past, one(tail, "tail", k));
         parts[count++] = tail;
+    }
+    if (c->excess) {
+        excess(graph, c, k, (const char *[]){scaled, cut}, one(over, "excess", k));
+        to_float(graph, over, one(rest, "over", k));
+        parts[count++] = rest;
     }
     if (count > 1) {
         dro__buffer axis = {0};
