@@ -317,6 +317,17 @@ static void test_csv_real(void **state)
         assert_true(info_of(data).classes > 1);
         dro_data_close(data);
     }
+    /* Many whole numbers, each of which many rows have: classes if they count from 0 or 1, or are
+     * far apart. */
+    static const int first[] = {0, 1, 2, -9, 100}, apart[] = {1, 1, 1, 1, 3};
+    for (int k = 0; k < 5; k++) {
+        char text[8000] = "p,t\n";
+        for (int i = 0; i < 420; i++)
+            sprintf(text + strlen(text), "%d,%d\n", i, first[k] + i % 21 * apart[k]);
+        data = opened(spec_for("csv", text, ",label=t"), &train, &test);
+        assert_int_equal(info_of(data).classes, k == 2 || k == 3 ? 0 : 21);
+        dro_data_close(data);
+    }
     refuses(spec_for("csv", "1,2\n3,4\n", ",label="), DRO_ERR_ARGUMENT, "label=: expected a column",
             "its number from 1");
     refuses(spec_for("csv", "1,2\n3,?\n", ",label=2,target=real,missing=refuse"), DRO_ERR_DATA,

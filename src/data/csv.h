@@ -145,7 +145,8 @@ enum { DRO__MARK_DROP = 1, DRO__MARK_CATEGORICAL };
 
 /* Whether the labels of a table are real-valued targets, and not the names of classes. Numbers with
  * fractions: more than ten of them, or most rows have their own; whole numbers: more than twenty,
- * of which half have few rows. */
+ * of which half have few rows, or that begin elsewhere than class numbers do, 0 or 1, and fill at
+ * least half of their range. */
 dro_status dro__csv_find_real(const dro__csv *csv, const dro__csv_form *form,
                               const dro__names *names, bool *real);
 void dro__csv_form_free(dro__csv_form *form);
@@ -194,7 +195,7 @@ typedef struct dro__column {
     dro__column_spread spread;
     double centre, factor;
     double excess_unit, excess_most; /* what the excess is divided by, and cut to before */
-    double *sample, low, high; /* values that the fences come from; the fences */
+    double *sample, low, high;       /* values that the fences come from; the fences */
     size_t sampled;
     int64_t outliers;                 /* values of training beyond the fences */
     int64_t odd_row;                  /* the first row with a number that is not finite, or -1 */

@@ -179,9 +179,23 @@ static dro_status no_label(const dro__csv *csv)
                      csv->name, csv->columns, csv->columns);
 }
 
+static const char *nearest_column(const dro__csv *csv, const char *text)
+{
+    enum { NAMES = 256 };
+    const char *names[NAMES], *cell = csv->header;
+    int count = 0;
+    for (size_t k = 0; cell && k < csv->columns && count < NAMES; k++, cell = dro__csv_next(cell))
+        names[count++] = cell;
+    return dro_nearest(text, names, count);
+}
+
 static dro_status no_column(const dro__csv *csv, const char *option, const char *text)
 {
     char all[256];
+    const char *nearest = nearest_column(csv, text);
+    if (nearest)
+        return dro__fail(csv->ctx, DRO_ERR_NAME, "%s: no column %s=%.40s: did you mean %.60s?",
+                         csv->name, option, text, nearest);
     if (!list_columns(csv, all, sizeof all))
         return dro__fail(csv->ctx, DRO_ERR_NAME,
                          "%s: no column %s=%.40s: expected a number from 1 to %zu (there is no "
@@ -544,7 +558,8 @@ static dro_status mostly_few(const dro__csv *csv, size_t column, const dro__name
 dro_status dro__csv_find_real(const dro__csv *csv, const dro__csv_form *form,
                               const dro__names *names, bool *real)
 {
-    enum { FRACTIONS = 10, WHOLE = 20 };
+    const size_t FRACTIONS = 10, WHOLE = 20;
+    double least = INFINITY, most = -INFINITY;
     bool whole = true, plain = true, formatted = true, comma = dro__csv_commas(form, csv);
     int unit = 0;
     double value = 0;
@@ -555,10 +570,12 @@ dro_status dro__csv_find_real(const dro__csv *csv, const dro__csv_form *form,
         if (!plain && !formatted)
             return DRO_OK;
         whole = whole && value == floor(value);
+        least = fmin(least, value), most = fmax(most, value);
     }
-    if (whole && names->count > WHOLE)
+    bool numbered = least == 0 || least == 1 || most - least >= 2 * (double)names->count;
+    bool many = names->count > (whole ? WHOLE : FRACTIONS);
+    if (whole && many && numbered)
         return mostly_few(csv, form->label, names, real);
-    *real = !whole && (names->count > FRACTIONS ||
-                       (names->count > 2 && 2 * names->count > (size_t)csv->rows));
+    *real = many || (!whole && names->count > 2 && 2 * names->count > (size_t)csv->rows);
     return DRO_OK;
 }

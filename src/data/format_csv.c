@@ -48,17 +48,13 @@ static dro_status add_name(const dro__csv *csv, int64_t row, size_t column, cons
         "at most 65536 different ones (target=real reads real-valued targets)");
 }
 
-/* The number of a name in another file, which the training file must have. */
-static dro_status find_name(const dro__csv *csv, int64_t row, size_t column, const char *cell,
-                            const dro__names *names, int32_t *number)
+/* The number of a name in another file, which the training file must have; -1: it has not. */
+static int32_t find_name(const dro__names *names, const char *cell)
 {
     size_t length = strlen(cell);
-    *number = dro__names_find(names, cell, length);
-    if (*number < 0 && length > 1 && cell[length - 1] == '.')
-        *number = dro__names_find(names, cell, length - 1);
-    if (*number < 0)
-        return dro__csv_bad_cell(csv, row, column, cell, "one that the training file has");
-    return DRO_OK;
+    int32_t number = dro__names_find(names, cell, length);
+    bool dot = number < 0 && length > 1 && cell[length - 1] == '.';
+    return dot ? dro__names_find(names, cell, length - 1) : number;
 }
 
 /* One number per row. A missing label is an error, a missing group is the group "?". */
@@ -74,8 +70,16 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
             if (gone && label)
                 return dro__csv_bad_cell(csv, i, k, cell, "a label");
             const char *name = gone ? "?" : cell;
-            DRO_TRY(csv == &r->train ? add_name(csv, i, k, name, names, &numbers[i])
-                                     : find_name(csv, i, k, name, names, &numbers[i]));
+            numbers[i] = csv == &r->train ? 0 : find_name(names, name);
+            if (csv == &r->train)
+                DRO_TRY(add_name(csv, i, k, name, names, &numbers[i]));
+            double value;
+            bool count = label && names->count > 2 && dro__csv_number(name, false, &value);
+            if (numbers[i] < 0)
+                return dro__csv_bad_cell(csv, i, k, name,
+                                         count ? "one that the training file has, or target=real, "
+                                                 "which reads numbers"
+                                               : "one that the training file has");
         }
     return DRO_OK;
 }
@@ -251,11 +255,17 @@ static dro_status read_all(reader *r)
 {
     dro_data *d = r->d;
     const char *test = dro__option(d, "test");
+    double share;
     if (d->given) {
         DRO_TRY(dro__csv_kept_read(d->ctx, d->given, &r->kept));
         r->form.kept = &r->kept;
     }
     DRO_TRY(dro__csv_form_read(d, &r->form));
+    if (test && !dro__file_exists(test) && dro__number_double(test, &share))
+        return dro__fail(
+            d->ctx, DRO_ERR_ARGUMENT,
+            "test=%.40s: expected a file; holdout=%.40s sets a share of the rows aside", test,
+            test);
     DRO_TRY(parse_file(r, d->spec.path, &r->train));
     if (test)
         DRO_TRY(parse_file(r, test, &r->test));
@@ -404,7 +414,8 @@ const dro__format dro__format_csv = {
         "not given, real\n"
         "                for more than 10 different numbers with fractions, or more than 20 whole "
         "ones of\n"
-        "                which half occur fewer than ten times\n"
+        "                which half occur fewer than ten times, or that begin elsewhere than at 0 "
+        "or 1\n"
         "drop=A:B        columns that are no features, such as an id\n"
         "categorical=A:B columns of numbers that are names, such as a postcode\n"
         "decimal=        comma: 3,14 is a number; point: it is a text; if not given, comma where "
