@@ -322,9 +322,22 @@ static int parse_option(cli_args *args, int argc, char **argv, int *at)
     return check_value(command, option, value);
 }
 
+/* Whether the word may be meant for --data, which the command has and the line has not. */
+static bool is_data(const cli_args *args, const char *word)
+{
+    const cli_option *option;
+    for (int k = 0; (option = cli_option_at(args->command, k)); k++)
+        if (strcmp(option->name, "data") == 0)
+            return !args->values[k] && strpbrk(word, ".:/");
+    return false;
+}
+
 static int check_words(const cli_args *args)
 {
     const cli_command *c = args->command;
+    if (args->word_count > c->most && c->most == 0 && is_data(args, args->words[0]))
+        return cli_usage("%s: unexpected word '%s': did you mean --data %s?", c->name,
+                         args->words[0], args->words[0]);
     if (args->word_count > c->most)
         return cli_usage("%s: unexpected word '%s': usage: dro %s %s", c->name,
                          args->words[c->most], c->name, c->usage);

@@ -381,6 +381,12 @@ wrong 1 train --json --progressive --data libsvm:rows,features=2 --loss focal --
 wrong 1 train --json --progressive --data libsvm:rows,features=2 --recipe imbalanced --out six
 wrong 1 train --json --progressive --data libsvm:rows,features=2 --set tau=3 --out six
 wrong 1 train --json --progressive --data libsvm:rows,features=1 --out six
+printf 'a,paid\n1,yes\n2,no\n' >loans.csv
+wrong 2 train loans.csv --label paid
+wrong 2 train --data loans.csv --target paid
+wrong 1 train --json --data loans.csv --label Paid --out six
+wrong 1 train --json --data loans.csv,label=paid,test=0.2 --out six
+wrong 1 train --json --data . --label paid --out six
 cp all out
 same train_errors.txt
 

@@ -59,7 +59,7 @@ static void test_keep_csv(void **state)
     FAILS(ctx, open_kept("a,job,y\nmany,cook,p\n", "", kept, &data), DRO_ERR_DATA,
           "a number, as in training");
     FAILS(ctx, open_kept("a,b,job\n1,2,cook\n", ",label=a", kept, &data), DRO_ERR_DATA,
-          "no column 'a'"); /* it is the label there */
+          "'a', which is a feature of the model: expected label=y");
     FAILS(ctx, open_kept("1\n", ",header=no", kept, &data), DRO_ERR_DATA, "no column 'a'");
     free(kept);
 }

@@ -172,7 +172,7 @@ static void test_shapes(void **state)
          "is for a real-valued target, the data has classes"},
         {"real", "csv:%/t.csv,label=y", "column 'y': 'yes': expected a finite number"},
         {linear, "csv:%/t.csv,label=a,target=real",
-         "no column 'a', which the model was trained on"},
+         "the label is column 'a', which is a feature of the model: expected label=y"},
     };
     write_tables();
     train(images, "data=" GLYPHS(",size=12") " model=mlp:4 steps=2 batch=8");

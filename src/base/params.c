@@ -36,6 +36,8 @@ static const struct {
     {"regularizer", "reg", false},
     {"regulariser", "reg", false},
     {"early_stopping", "patience", false},
+    {"target", "label", false},
+    {"output", "out", false},
 };
 
 enum { USUAL = sizeof usual / sizeof usual[0] };
@@ -302,7 +304,8 @@ const char *dro_nearest(const char *word, const char *const *names, int count)
     const char *nearest = NULL;
     if (!word || !names)
         return NULL;
-    int best = (int)strlen(word) < 4 ? 2 : 4;
+    int length = (int)strlen(word), best = length < 4 ? 2 : 3 + (length > 6);
+    best = best < length ? best : length;
     for (int k = 0; k < USUAL; k++)
         for (int i = 0; i < count && distance(word, usual[k].theirs) == 0; i++)
             if (distance(usual[k].ours, names[i]) == 0)

@@ -396,8 +396,10 @@ static size_t place(const dro__kept *kept, const dro__csv *csv, size_t label, si
 
 dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label, dro__columns *cols)
 {
-    char name[64];
+    char name[64], own[64];
     size_t before = 0;
+    snprintf(own, sizeof own, kept->header ? "%.40s" : "%.0s%zu", kept->names[kept->label],
+             kept->label + 1);
     cols->at = dro__alloc(csv->columns, sizeof *cols->at);
     if (!cols->at)
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
@@ -410,7 +412,12 @@ dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label,
             continue;
         size_t at = place(kept, csv, label, k);
         snprintf(name, sizeof name, kept->header ? "'%.40s'" : "%.0s%zu", kept->names[k], k + 1);
-        if (at == DRO__CSV_NO_COLUMN || at == label)
+        if (at != DRO__CSV_NO_COLUMN && at == label)
+            return dro__fail(csv->ctx, DRO_ERR_DATA,
+                             "%s: the label is column %s, which is a feature of the model: "
+                             "expected label=%s, as in training",
+                             csv->name, name, own);
+        if (at == DRO__CSV_NO_COLUMN)
             return dro__fail(csv->ctx, DRO_ERR_DATA,
                              "%s: no column %s, which the model was trained on", csv->name, name);
         if (!cols->at[at].left_out)

@@ -67,6 +67,12 @@ static dro_status unknown_option(dro_data *d, const char *name)
 {
     char all[256];
     size_t used = 0;
+    bool folder = d->format == &dro__format_images;
+    if (folder && takes_option(&dro__format_csv, name))
+        return dro__fail(d->ctx, DRO_ERR_NAME,
+                         "%s: images have no option '%.60s': expected the file of a table, as in "
+                         "--data %.200s/FILE.csv",
+                         d->spec.path, name, d->spec.path);
     for (const char *const *p = d->format->options; p && *p && used < sizeof all; p++)
         used += (size_t)snprintf(all + used, sizeof all - used, "%s ", *p);
     for (int k = 0; k < COMMON_COUNT && used < sizeof all; k++)
@@ -206,6 +212,7 @@ dro_status dro__spec_parse(dro_data *d, const char *given)
     spec->format = spec->text;
     spec->path = p;
     while ((p = cut_word(p))) {
+        p += strspn(p, " ");
         char *equals = p + strcspn(p, "=,");
         if (*equals != '=')
             return dro__fail(
