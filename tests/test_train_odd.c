@@ -119,13 +119,13 @@ static void test_refused(void **state)
 
 /* ---- robust objectives learn, too ---- */
 
-static double trained(const char *optimizer, const char *objective)
+static double trained(const char *table, const char *optimizer, const char *objective)
 {
     char text[300];
     snprintf(text, sizeof text,
-             "data=csv:%%/rare.csv,label=y model=linear eval_train=yes eval_every=1000 "
+             "data=csv:%%/%s,label=y model=linear eval_train=yes eval_every=1000 "
              "optimizer=%s objective=%s",
-             optimizer, objective);
+             table, optimizer, objective);
     dro_train *t = train_of(text);
     dro_status status = dro_train_run(t, NULL, false, NULL);
     if (status != DRO_OK)
@@ -154,13 +154,42 @@ static void test_learns(void **state)
     }
     assert_int_equal(fclose(f), 0);
     for (size_t k = 0; k < sizeof objectives / sizeof objectives[0]; k++) {
-        double least = trained("lbfgs", objectives[k]), bound = least + (log(2) - least) / 3;
+        double least = trained("rare.csv", "lbfgs", objectives[k]), bound = least + (log(2) - least) / 3;
         for (size_t m = 0; m < sizeof optimizers / sizeof optimizers[0]; m++) {
-            double value = trained(optimizers[m], objectives[k]);
+            double value = trained("rare.csv", optimizers[m], objectives[k]);
             if (!(value < bound))
                 fail_msg("%s %s: F %g, the minimum is %g", optimizers[m], objectives[k], value,
                          least);
         }
+    }
+}
+
+/* Twelve classes, the last one with a twentieth of the first one's rows, and a lambda far below the
+ * losses. */
+static void test_many_classes(void **state)
+{
+    (void)state;
+    enum { CLASSES = 12, FEATURES = 6, ROWS = 3000 };
+    static const char *const optimizers[] = {"sgd", "recover", "scent", "adamw"};
+    FILE *f = fopen(in_dir("many.csv"), "w");
+    assert_non_null(f);
+    fputs("a,b,c,d,e,f,y\n", f);
+    for (uint64_t i = 0; i < ROWS; i++) {
+        double u = check_uniform(73, i, 0, 1);
+        uint64_t class = (uint64_t)(CLASSES * log(1 + 19 * u) / log(20)) % CLASSES;
+        class = CLASSES - 1 - class;
+        for (uint64_t j = 0; j < FEATURES; j++)
+            fprintf(f, "%.4f,", check_uniform(74, FEATURES * class + j, -2, 2) +
+                                    check_uniform(75, FEATURES * i + j, -1.5, 1.5));
+        fprintf(f, "c%d\n", (int)class);
+    }
+    assert_int_equal(fclose(f), 0);
+    double least = trained("many.csv", "lbfgs", "kl:0.1 tilt=class");
+    for (size_t m = 0; m < sizeof optimizers / sizeof optimizers[0]; m++) {
+        double value = trained("many.csv", optimizers[m], "kl:0.1 tilt=class");
+        print_message("%s: %.3f above the minimum\n", optimizers[m], value - least);
+        if (!(value < least + 0.15 * (log(CLASSES) - least)))
+            fail_msg("%s: F %g, the minimum is %g", optimizers[m], value, least);
     }
 }
 
@@ -441,7 +470,7 @@ static void test_unused(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_tables, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_refused),  TEST(test_learns),       TEST(test_auto),
+    TEST(test_refused),  TEST(test_learns), TEST(test_many_classes),       TEST(test_auto),
     TEST(test_diverged), TEST(test_reported),     TEST(test_sample),
     TEST(test_streams),  TEST(test_image_arrays), TEST(test_unused),
 };

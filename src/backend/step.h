@@ -98,7 +98,9 @@ typedef struct dro__group {
     double sum;             /* scratch: of the present batch */
     uint64_t seen, counted; /* times u was set; examples drawn */
     int64_t old_count, count;
-    uint64_t away; /* updates since it was last present */
+    uint64_t away;        /* updates since it was last present */
+    double spread;        /* the variance of u as a multiple of one example's */
+    double change, noise; /* averages of n (m1 - m0)^2 and n (m0 - u)^2, m the mean of n losses */
 } dro__group;
 
 enum { DRO__REFUSED_LOSS = 1, DRO__REFUSED_GRADIENT, DRO__REFUSED_LABEL };
@@ -160,7 +162,7 @@ typedef struct dro__plan {
     double weight_decay, momentum, beta2, epsilon, gamma;
     double longest,
         heaviest; /* at most: root mean square of a scaled step; mean weight of a batch */
-    double a_c, a_min, guard, cap;
+    double a_c, a_min, a_least, guard, cap; /* a_least: a_min, or more where epochs are shuffled */
     double sam;                     /* how far from w gradients are taken, 0: at w */
     int32_t objective, sam_classes; /* dro__objective_kind; the way there is of all classes alike */
     double argument;                /* of the objective */

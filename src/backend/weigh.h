@@ -21,11 +21,14 @@
  * afresh from the newest batch. tilt=none is lambda = infinity.
  *
  * Groups. A group that is present does u_g <- m1_g + (1-a)(u_g - m0_g), an absent one keeps u_g,
- * first sight sets it. With the automatic a, which may be small, that leaves a rare group behind
- * when w drifts, because it is corrected for one step out of the k since it was last present:
- * there u_g <- m1_g + (1-a)^k (u_g - m1_g + k (m1_g - m0_g)). (With a fixed a the extrapolation
- * costs more in noise than it gains.) q never sees the batch that it weighs: the new point is
- * weighed by q of the step before, the old point by the q before that.
+ * first sight sets it. With the automatic a, each group has a gain of its own, and is corrected for
+ * all k steps since it was last present:
+ *     u_g <- m1_g + (1-gain)(u_g - m1_g + k (m1_g - m0_g)).
+ * (With a fixed a that costs more in noise than it gains.) The gain is Kalman's, as below, with the
+ * variances of u_g, m1_g - m0_g and m0_g - u_g in place of those of d, times the group's examples in
+ * the batch. With the direction's a instead, a noisy q makes the direction noisy, which raises a,
+ * which makes u and q noisy: a stayed near 1 for good. q never sees the batch that it weighs: the
+ * new point is weighed by q of the step before, the old point by the q before that.
  *
  * The automatic a. With V the variance of d, D = |G1 - G0|^2 the noise of one correction and S =
  * |G0 - d|^2 the noise of one batch (0.9 moving averages over earlier steps), the best weight of
@@ -269,6 +272,21 @@ FN void refresh_q(const dro__step *k)
 
 enum { DRO__GROUPS_AVERAGE, DRO__GROUPS_CORRECT, DRO__GROUPS_EXTRAPOLATE };
 
+/* The gain of a group that was last present `steps` ago, from the means of the batch at the new and
+ * the old point; by one of the team. */
+FN double group_gain(const dro__step *k, dro__group *g, double steps, double mean, double old)
+{
+    double one = 1 / (double)g->count, keep = g->noise > 0 ? DRO__MEMORY : 0;
+    double drift = g->noise > 0 ? steps * steps * g->change / g->noise : 0;
+    double known = g->spread + drift * one;
+    double least = 1 - pow(1 - k->plan.a_min, steps);
+    double gain = fmin(1, fmax(least, fmax(known / (one + known), sqrt(drift))));
+    g->spread = (1 - gain) * (1 - gain) * known + gain * gain * one;
+    g->change = keep * g->change + (1 - keep) * (mean - old) * (mean - old) / one;
+    g->noise = keep * g->noise + (1 - keep) * (old - g->u) * (old - g->u) / one;
+    return gain;
+}
+
 /* u of the groups that are present; `a` as in the recursion, 1 replaces. */
 FN void move_groups(const dro__step *k, double a, int kind)
 {
@@ -280,12 +298,17 @@ FN void move_groups(const dro__step *k, double a, int kind)
         group->away = 0;
         double mean = group->sum / (double)group->count;
         double old = group->old_sum / (double)group->old_count;
+        if (!group->seen || kind == DRO__GROUPS_AVERAGE) {
+            group->spread = 1 / (double)group->count;
+            group->change = group->noise = 0;
+        }
         if (!group->seen)
             group->u = mean;
         else if (kind == DRO__GROUPS_CORRECT)
             group->u = mean + (1 - a) * (group->u - old);
         else if (kind == DRO__GROUPS_EXTRAPOLATE)
-            group->u = mean + pow(1 - a, steps) * (group->u - mean + steps * (mean - old));
+            group->u = mean + (1 - group_gain(k, group, steps, mean, old)) *
+                                  (group->u - mean + steps * (mean - old));
         else
             group->u = (1 - a) * group->u + a * mean;
         group->seen++;
@@ -312,7 +335,7 @@ FN void update_groups(const dro__step *k, int n, int have, double a)
         s->keep = have ? 1 - a : 0;
     }
     if (have) {
-        int automatic = k->plan.a_rule == DRO__A_AUTO && a > 0;
+        int automatic = k->plan.a_rule == DRO__A_AUTO;
         group_coef(k, 0, n, 0);
         move_groups(k, a, automatic ? DRO__GROUPS_EXTRAPOLATE : DRO__GROUPS_CORRECT);
         refresh_q(k);
@@ -431,7 +454,7 @@ FN double a_of(const dro__step *k)
     double best = fmax(known / (1 + known), sqrt(drift));
     if (has_dual(k) && !by_group(k)) /* no longer a memory than that of the scalars */
         best = fmax(best, dual_rate(k));
-    return fmin(1.0, fmax(best, fmax(k->plan.a_min, 1 - EXP(-s->fall))));
+    return fmin(1.0, fmax(best, fmax(k->plan.a_least, 1 - EXP(-s->fall))));
 }
 
 /* How far the last step moved the logarithms of this batch's weights: the mean square of the
@@ -896,7 +919,8 @@ FN void settle_moments(const dro__step *k, const double *sums)
     double fall = s->level == DRO__TILT_NONE ? 0 : s->eta * fmax(sums[0], 0.0) / s->lambda;
     double share = k->plan.longest > 0 && size > k->plan.longest ? k->plan.longest / size : 1;
     int heavy = k->plan.move == DRO__MOVE_moments && k->v[DRO__M] && !k->v[DRO__SECOND];
-    guard *= heavy ? 1 - k->plan.momentum : 1; /* so much of it is still to come */
+    if (heavy && !by_group(k)) /* so much of a heavy batch is still to come */
+        guard *= 1 - k->plan.momentum;
     share = guard > 0 && fall * share > guard ? guard / fall : share;
     if (k->plan.move == DRO__MOVE_moments && guard > 0 && s->level != DRO__TILT_NONE) {
         /* Without a batch at two points the change of loss/lambda is predicted. */

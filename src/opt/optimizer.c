@@ -309,7 +309,8 @@ static void make_plan(dro_optimizer *o)
                             .group_prior = set->group_prior,
                             .a_rule = set->a_rule,
                             .a_c = set->a_c,
-                            .a_min = least_a(o),
+                            .a_min = set->a_min,
+                            .a_least = least_a(o),
                             .guard = set->guard,
                             .cap = set->cap,
                             .sam = set->sam,
@@ -621,7 +622,7 @@ static uint64_t settings_checksum(const dro_optimizer *o)
 static header make_header(const dro_optimizer *o)
 {
     header h = {.magic = "drostat",
-                .version = 6, /* 5: adamw did not count its steps in `moments` */
+                .version = 7, /* 6: groups had no gain of their own */
                 .dim = o->dim,
                 .n = o->n,
                 .settings = settings_checksum(o),

@@ -82,6 +82,13 @@ static double class_eta_of(const dro_train *t)
     return s->tilt == DRO__TILT_CLASS ? s->eta.value * fmin(1, batch / (32 * rarity)) : NAN;
 }
 
+/* Between rare groups a direction changes from batch to batch. Over examples momentum would carry on
+ * where one example of large weight led, until it is drawn again. */
+static double group_momentum_of(const dro_train *t)
+{
+    return dro__settings_of(t->opt)->tilt >= DRO__TILT_CLASS ? 0.9 : NAN;
+}
+
 /* The direction has the noise of two batches, and a network's losses do not bear much of it: with
  * batches of 25, runs at eta 1 had collapses that those at half of that did not have. */
 static double image_eta_of(const dro_train *t)
@@ -251,6 +258,8 @@ static const row rows[] = {
          "needed for a small lambda at eta 1; no effect on a large one"),
     OURS(LATE, lambda_warmup_of, "images", "lambda_warmup", "0.75 where lambda is below 20",
          "a small lambda from the start would train on the highest losses only"),
+    OURS(LATE, group_momentum_of, "tables", "momentum", "0.9 over classes or groups",
+         "batches without a rare group take steps of about the same direction"),
     OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(eta_of, NULL, "tables", "eta",

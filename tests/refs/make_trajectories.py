@@ -362,6 +362,33 @@ class Groups:
         self.u, self.seen = np.zeros(self.size), np.zeros(self.size, bool)
         self.counts, self.q = np.zeros(self.size), None
         self.away = np.zeros(self.size)  # steps since each group was last present
+        # Kalman's: variance of u in units of an example's, noise of a change and of an example
+        self.rho, self.change, self.noise = np.ones(self.size), {}, {}
+
+    def gains(self, ids, m1, m0, present, k):
+        """The weight of the batch's mean in each group's u."""
+        counts, gains = np.bincount(self.labels[ids], minlength=self.size), np.ones(self.size)
+        for g in np.flatnonzero(present):
+            n = counts[g]
+            if not self.seen[g]:
+                self.rho[g] = 1 / n
+                continue
+            delta = k[g] ** 2 * self.change[g] / self.noise[g] if self.noise.get(g) else 0
+            rho = self.rho[g] + delta / n
+            gain = min(1, max(rho / (1 / n + rho), math.sqrt(delta), 1 - (1 - self.run.s.a_min) ** k[g]))
+            gains[g], self.rho[g] = gain, (1 - gain) ** 2 * rho + gain ** 2 / n
+            change, noise = n * (m1[g] - m0[g]) ** 2, n * (m0[g] - self.u[g]) ** 2
+            known = self.noise.get(g)
+            self.change[g] = 0.9 * self.change[g] + 0.1 * change if known else change
+            self.noise[g] = 0.9 * self.noise[g] + 0.1 * noise if known else noise
+        return gains
+
+    def renew(self, ids, present):
+        """u of these groups begins again with the batch."""
+        counts = np.bincount(self.labels[ids], minlength=self.size)
+        self.rho[present] = 1 / counts[present]
+        for g in np.flatnonzero(present):
+            self.change[g] = self.noise[g] = 0
 
     def count(self, ids):
         self.counts += np.bincount(self.labels[ids], minlength=self.size)
@@ -394,6 +421,7 @@ class Groups:
     def fresh(self, ids, now, lam):
         self.count(ids)
         self.u, self.seen = self.means(ids, now[0])
+        self.renew(ids, self.seen)
         self.away = np.where(self.seen, 0, self.away + 1)
         self.weigh(lam)
         self.q_old = self.q
@@ -404,6 +432,7 @@ class Groups:
         self.q_old = self.prior() if self.q is None else self.q
         self.d = self.gradient(ids, now[1], self.q_old)
         means, present = self.means(ids, now[0])
+        self.renew(ids, present)
         self.away = np.where(present, 0, self.away + 1)
         self.u, self.seen = np.where(present, means, self.u), self.seen | present
         self.weigh(lam)
@@ -415,10 +444,11 @@ class Groups:
         self.d = g1 + (1 - a) * (before - g0)
         m1, present = self.means(ids, now[0])
         m0, _ = self.means(ids, old[0])
-        k = self.away + 1
-        if self.run.s.a_rule != "auto" or a == 0:
-            k = 1
-        moved = np.where(self.seen, m1 + (1 - a) ** k * (self.u - m1 + k * (m1 - m0)), m1)
+        k, gain = np.ones(self.size), a
+        if self.run.s.a_rule == "auto" and a > 0:  # civr's is 0
+            k = self.away + 1
+            gain = self.gains(ids, m1, m0, present, k)
+        moved = np.where(self.seen, m1 + (1 - gain) * (self.u - m1 + k * (m1 - m0)), m1)
         self.away = np.where(present, 0, self.away + 1)
         self.u, self.seen = np.where(present, moved, self.u), self.seen | present
         self.q_old = self.q
@@ -580,7 +610,8 @@ class Moments:
         size, fall = math.sqrt((self.p ** 2).mean()), eta * max(self.p @ d, 0) / lam
         share = s.longest / size if s.precondition != "none" and size > s.longest > 0 else 1
         heavy = self.run.case.optimizer in ONE_BATCH and self.b1 and s.precondition == "none"
-        guard = s.guard * (1 - self.b1) if heavy else s.guard
+        grouped = self.run.level(self.t - 1) in ("class", "group")
+        guard = s.guard * (1 - self.b1) if heavy and not grouped else s.guard
         share = guard / fall if guard and fall * share > guard else share
         if self.run.case.optimizer in ONE_BATCH and s.guard and lam < math.inf:
             second = self.v / (1 - self.c2) if s.precondition != "none" else g * g
