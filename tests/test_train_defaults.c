@@ -50,6 +50,8 @@ static double by_rule(const char *words, const facts *f, double usual)
         return usual;
     if (strcmp(words, "0.75 where lambda is below 20") == 0)
         return f->lambda > 0 && f->lambda < 20 ? 0.75 : usual;
+    if (strcmp(words, "0.9 over classes or groups") == 0)
+        return strstr(f->settings, "tilt=class") ? 0.9 : usual;
     if (strcmp(words, "eta max(batch, 32) / (32 r)") == 0)
         return f->rarity > 0 ? usual * fmin(1, fmax(f->batch, 32) / (32 * f->rarity)) : usual;
     double few = steps > 0 ? fmin(fmax(1, sqrt(1000 / steps)), 4) : 1;
@@ -208,7 +210,10 @@ static void test_tables(void **state)
     write_table("rows", 1600, 1, 2);
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=1000", dir);
     check_all(&f);
-    f.steps = 5000;
+    f.rarity = 1;
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=1000 tilt=class", dir);
+    check_run("recover", &f);
+    f.rarity = 0, f.steps = 5000;
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=5000", dir);
     check_run("sgd", &f);
     f = (facts){settings, false, true, false, 80, 10, 20, 9, 0, 0};
