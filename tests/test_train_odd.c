@@ -154,7 +154,8 @@ static void test_learns(void **state)
     }
     assert_int_equal(fclose(f), 0);
     for (size_t k = 0; k < sizeof objectives / sizeof objectives[0]; k++) {
-        double least = trained("rare.csv", "lbfgs", objectives[k]), bound = least + (log(2) - least) / 3;
+        double least = trained("rare.csv", "lbfgs", objectives[k]),
+               bound = least + (log(2) - least) / 3;
         for (size_t m = 0; m < sizeof optimizers / sizeof optimizers[0]; m++) {
             double value = trained("rare.csv", optimizers[m], objectives[k]);
             if (!(value < bound))
@@ -179,8 +180,9 @@ static void test_many_classes(void **state)
         uint64_t class = (uint64_t)(CLASSES * log(1 + 19 * u) / log(20)) % CLASSES;
         class = CLASSES - 1 - class;
         for (uint64_t j = 0; j < FEATURES; j++)
-            fprintf(f, "%.4f,", check_uniform(74, FEATURES * class + j, -2, 2) +
-                                    check_uniform(75, FEATURES * i + j, -1.5, 1.5));
+            fprintf(f, "%.4f,",
+                    check_uniform(74, FEATURES * class + j, -2, 2) +
+                        check_uniform(75, FEATURES * i + j, -1.5, 1.5));
         fprintf(f, "c%d\n", (int)class);
     }
     assert_int_equal(fclose(f), 0);
@@ -470,9 +472,9 @@ static void test_unused(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_tables, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_refused),  TEST(test_learns), TEST(test_many_classes),       TEST(test_auto),
-    TEST(test_diverged), TEST(test_reported),     TEST(test_sample),
-    TEST(test_streams),  TEST(test_image_arrays), TEST(test_unused),
+    TEST(test_refused),      TEST(test_learns),   TEST(test_many_classes), TEST(test_auto),
+    TEST(test_diverged),     TEST(test_reported), TEST(test_sample),       TEST(test_streams),
+    TEST(test_image_arrays), TEST(test_unused),
 };
 
 CHECK_MAIN(tests)

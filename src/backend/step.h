@@ -163,7 +163,7 @@ typedef struct dro__plan {
     double longest,
         heaviest; /* at most: root mean square of a scaled step; mean weight of a batch */
     double a_c, a_min, a_least, guard, cap; /* a_least: a_min, or more where epochs are shuffled */
-    double sam;                     /* how far from w gradients are taken, 0: at w */
+    double sam;                             /* how far from w gradients are taken, 0: at w */
     int32_t objective, sam_classes; /* dro__objective_kind; the way there is of all classes alike */
     double argument;                /* of the objective */
 } dro__plan;
