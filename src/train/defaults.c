@@ -82,8 +82,8 @@ static double class_eta_of(const dro_train *t)
     return s->tilt == DRO__TILT_CLASS ? s->eta.value * fmin(1, batch / (32 * rarity)) : NAN;
 }
 
-/* Between rare groups a direction changes from batch to batch. Over examples momentum would carry on
- * where one example of large weight led, until it is drawn again. */
+/* Between rare groups a direction changes from batch to batch. Over examples momentum would carry
+ * on where one example of large weight led, until it is drawn again. */
 static double group_momentum_of(const dro_train *t)
 {
     return dro__settings_of(t->opt)->tilt >= DRO__TILT_CLASS ? 0.9 : NAN;
