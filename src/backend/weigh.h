@@ -25,9 +25,9 @@
  * all k steps since it was last present:
  *     u_g <- m1_g + (1-gain)(u_g - m1_g + k (m1_g - m0_g)).
  * (With a fixed a that costs more in noise than it gains.) The gain is Kalman's, as below, with the
- * variances of u_g, m1_g - m0_g and m0_g - u_g in place of those of d, times the group's examples in
- * the batch. With the direction's a instead, a noisy q makes the direction noisy, which raises a,
- * which makes u and q noisy: a stayed near 1 for good. q never sees the batch that it weighs: the
+ * variances of u_g, m1_g - m0_g and m0_g - u_g in place of those of d, times the group's number of
+ * examples in the batch. With the direction's a instead, a noisy q made the direction noisy, which
+ * raised a, which made u and q noisy: a stayed near 1. q never sees the batch that it weighs: the
  * new point is weighed by q of the step before, the old point by the q before that.
  *
  * The automatic a. With V the variance of d, D = |G1 - G0|^2 the noise of one correction and S =
