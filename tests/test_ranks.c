@@ -315,9 +315,11 @@ static void test_alone(void **state)
     OK(ctx, dro_optimizer_create(ctx, "sgd", &problem, &opt));
     check_set(ctx, opt, "batch=30 eta=0.1");
     OK(ctx, dro_optimizer_start(opt, NULL));
-    for (int k = 0; k < 2; k++)
-        OK(ctx, dro_optimizer_step(opt));
-    assert_int_not_equal(dro_optimizer_step(opt), DRO_OK);
+    /* The others may hear of the failure while they are still in the second step. */
+    int steps = 0;
+    while (dro_optimizer_step(opt) == DRO_OK)
+        steps++;
+    assert_true(steps == 2 || (steps == 1 && dro_comm_rank(comm) != 1));
     assert_non_null(strstr(dro__spread_error(spread), "rank 1 on "));
     assert_non_null(strstr(dro__spread_error(spread), "no memory for this test"));
     if (dro_comm_rank(comm) == 0)

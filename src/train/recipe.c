@@ -11,10 +11,6 @@
 #define IMBALANCED(recipe)                                                                         \
     {recipe, NULL, NULL, "loss", "logit-adjusted",                                                 \
      "corrects for the class prior; not for streams and more than 4096 sparse features"},          \
-    {recipe, NULL, "images", "tau", "1.5",                                                         \
-     "networks that fit all training images need a stronger correction"},                          \
-    {recipe, NULL, "images", "weight_decay", "1e-3",                                               \
-     "networks overfit classes with few images"},                                                  \
     {recipe, "lbfgs", NULL, "loss", "cross-entropy",                                               \
      "at the exact minimum tilt=class has the same effect"},                                       \
     {recipe, "lbfgs", NULL, "tilt", "class", "all classes have equal weight"},                     \
@@ -24,9 +20,14 @@
 
 static const dro_recipe settings[] = {
     IMBALANCED("imbalanced"),
+    {"imbalanced", NULL, "images", "tau", "1.5",
+     "networks that fit all training images need a stronger correction"},
+    {"imbalanced", NULL, "images", "weight_decay", "1e-3",
+     "networks overfit classes with few images"},
     IMBALANCED("imbalanced-long"),
-    {"imbalanced-long", NULL, "images", "epochs", "400",
-     "a long run; the rest is as in imbalanced"},
+    {"imbalanced-long", NULL, "images", "epochs", "400", "a long run"},
+    {"imbalanced-long", NULL, "images", "augment", "auto,autoaugment,cutout",
+     "images that vary cannot be fitted exactly, so tau and weight_decay keep their defaults"},
 };
 
 enum { COUNT = sizeof settings / sizeof settings[0] };
