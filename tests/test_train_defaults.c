@@ -50,7 +50,7 @@ static double by_rule(const char *words, const facts *f, double usual)
         return usual;
     if (strcmp(words, "0.75 where lambda is below 20") == 0)
         return f->lambda > 0 && f->lambda < 20 ? 0.75 : usual;
-    if (strcmp(words, "0.9 over classes or groups") == 0)
+    if (strcmp(words, "0.9 over classes or groups, not for streams") == 0)
         return strstr(f->settings, "tilt=class") ? 0.9 : usual;
     if (strcmp(words, "eta max(batch, 32) / (32 r)") == 0)
         return f->rarity > 0 ? usual * fmin(1, fmax(f->batch, 32) / (32 * f->rarity)) : usual;

@@ -83,10 +83,11 @@ static double class_eta_of(const dro_train *t)
 }
 
 /* Between rare groups a direction changes from batch to batch. Over examples momentum would carry
- * on where one example of large weight led, until it is drawn again. */
+ * on where one example of large weight led, until it is drawn again. A stream is seen once, and its
+ * batches are small: momentum would make it learn later. */
 static double group_momentum_of(const dro_train *t)
 {
-    return dro__settings_of(t->opt)->tilt >= DRO__TILT_CLASS ? 0.9 : NAN;
+    return dro__settings_of(t->opt)->tilt >= DRO__TILT_CLASS && !t->stream ? 0.9 : NAN;
 }
 
 /* The direction has the noise of two batches, and a network's losses do not bear much of it: with
@@ -258,7 +259,8 @@ static const row rows[] = {
          "needed for a small lambda at eta 1; no effect on a large one"),
     OURS(LATE, lambda_warmup_of, "images", "lambda_warmup", "0.75 where lambda is below 20",
          "a small lambda from the start would train on the highest losses only"),
-    OURS(LATE, group_momentum_of, "tables", "momentum", "0.9 over classes or groups",
+    OURS(LATE, group_momentum_of, "tables", "momentum",
+         "0.9 over classes or groups, not for streams",
          "batches without a rare group take steps of about the same direction"),
     OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
