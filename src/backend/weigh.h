@@ -280,7 +280,7 @@ FN double group_gain(const dro__step *k, dro__group *g, double steps, double mea
     double drift = g->noise > 0 ? steps * steps * g->change / g->noise : 0;
     double known = g->spread + drift * one;
     double least = 1 - pow(1 - k->plan.a_min, steps);
-    double gain = fmin(1, fmax(least, fmax(known / (one + known), sqrt(drift))));
+    double gain = fmin(1.0, fmax(least, fmax(known / (one + known), sqrt(drift))));
     g->spread = (1 - gain) * (1 - gain) * known + gain * gain * one;
     g->change = keep * g->change + (1 - keep) * (mean - old) * (mean - old) / one;
     g->noise = keep * g->noise + (1 - keep) * (old - g->u) * (old - g->u) / one;
